@@ -1,0 +1,114 @@
+"""What all commands share: common options, messages, progress, JSON."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from batchbench.errors import BatchbenchError
+    from batchbench.store import Store
+
+Subparsers = Any  # argparse does not name the type of what add_subparsers returns
+
+
+def command(
+    commands: Subparsers, name: str, run: Callable[[argparse.Namespace], int], *, verb: bool = False, **texts: Any
+) -> argparse.ArgumentParser:
+    """A new command, or a verb of one, with the options every command has."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts
+    )
+    parser.set_defaults(run=run)
+    # A verb leaves unset what was said before it, so that `data --json list` is `data list --json`.
+    absent: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
+    parser.add_argument("--home", type=Path, metavar="DIR", help="where manifests/ and cache/ live", **absent)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, nothing else there", **absent)
+    parser.add_argument("--quiet", action="store_true", help="no progress and no messages but errors", **absent)
+    return parser
+
+
+def store(args: argparse.Namespace) -> "Store":
+    """The folders this command works in."""
+    from batchbench.store import Store
+
+    return Store(args.home or Path(os.environ.get("BATCHBENCH_HOME") or "."))
+
+
+def note(args: argparse.Namespace) -> Callable[[str], None]:
+    """Where messages about what is going on are written."""
+    return (lambda _: None) if args.quiet else (lambda message: _stderr(message))
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def show_json(document: object) -> None:
+    """Print a result as one JSON document."""
+    import msgspec
+
+    show(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+
+
+def table(rows: list[list[str]]) -> str:
+    """Left-aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def fail(error: "BatchbenchError", *, json: bool) -> int:
+    """Say what went wrong, in one line, and return the exit code."""
+    message = " ".join(str(error).split())
+    _stderr(f"batchbench: {message}")
+    if json:
+        show_json({"error": message, "exit_code": error.exit_code})
+    return error.exit_code
+
+
+@contextmanager
+def progress(args: argparse.Namespace, what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how far a stage is: a bar on a terminal, elsewhere a line now and then."""
+    if args.quiet:
+        yield lambda _done, _total: None
+    elif sys.stderr.isatty():
+        with _bar(what, unit) as report:
+            yield report
+    else:
+        yield _lines(what, unit)
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(what: str, unit: str) -> Callable[[int, int], None]:
+    last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 5:
+            last = time.monotonic()
+            _stderr(f"{what}: {done:,} of {total:,} {unit}")
+
+    return report
+
+
+def _stderr(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()

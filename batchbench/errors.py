@@ -1,0 +1,51 @@
+"""Everything that can go wrong in a way a user can act on; each class owns its exit code.
+
+BatchbenchError            1   something failed; the message says what to do
+├── UsageError             2   a word on the command line or in a file is wrong
+├── LockedError           11   another process works in this folder
+├── DataError             65   a file is not what it should be
+└── InterruptedRun       130   stopped by the user; the same command goes on
+
+Messages are one line: what happened, where, and what to do about it.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class BatchbenchError(Exception):
+    """A failure that the message explains; the program ends with `exit_code` and no traceback."""
+
+    exit_code = 1
+
+
+class UsageError(BatchbenchError):
+    """The user asked for something that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class LockedError(BatchbenchError):
+    """Another process holds the folder that this one needs to write to."""
+
+    exit_code = 11
+
+
+class DataError(BatchbenchError):
+    """A file is missing, damaged, of another format, or not the file it claims to be."""
+
+    exit_code = 65
+
+
+class InterruptedRun(BatchbenchError):  # noqa: N818 - an interruption is not an error of anybody's
+    """The user stopped the program; everything done so far is kept."""
+
+    exit_code = 130
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a misspelt name: it suggests the nearest known one, or lists them all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
+    return UsageError(f"unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,20 @@
+"""One module per probe, each exporting PROBE; a probe exists because its module does."""
+
+import importlib
+import pkgutil
+
+from batchbench.errors import unknown
+from batchbench.schema import Params, Probe
+
+
+def names() -> list[str]:
+    """The names of all probes, found without importing any of them."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> Probe[Params]:
+    """The probe called `name`."""
+    if name not in names():
+        raise unknown("probe", name, names())
+    probe: Probe[Params] = importlib.import_module(f"{__name__}.{name}").PROBE
+    return probe

@@ -1,0 +1,103 @@
+"""The nouns: what a probe is, and what the compiler writes to disk."""
+
+from collections.abc import Callable, Mapping
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+import polars as pl
+
+FORMAT = 1  # of manifests; readers refuse any other
+SHARD_ROWS = 50_000  # the smallest per-batch limit among the providers, so a shard is never cut again
+
+Tables = Mapping[str, pl.DataFrame]
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the user may choose about a probe; a change here is another manifest."""
+
+    data: Literal["full", "sample"] = "full"  # `sample`: our own small stand-in, for trying things out
+
+
+class WordedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a GenderBench probe, whose published package words its prompts differently from its card."""
+
+    wording: Literal["card", "genderbench"] = "card"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """A headline metric: what it says, which values are expected of known kinds of model, and its marks."""
+
+    metric: str
+    harm: str
+    meaning: str
+    references: dict[str, float]  # kind of model -> the value the card states for it
+    marks: tuple[tuple[tuple[float, float], ...], ...] = ()  # closed ranges of A, B, C, D; empty: no marks
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
+    """One questionnaire: a table of prompts, and how to read the answers to them.
+
+    `design` yields one row per prompt without its text, item after item in the data's own order, with
+    exactly `variants(params)` rows to each item; `prompt` turns such rows into text.
+    """
+
+    name: str
+    version: int  # raised whenever any prompt would change
+    card: str
+    params: type[P]
+    datasets: tuple[str, ...]
+    design: Callable[[P, Tables], pl.LazyFrame]
+    prompt: Callable[[P, Tables], pl.Expr]
+    variants: Callable[[P], int]
+    check: Callable[[P], None] = lambda _: None  # raises UsageError on parameters that cannot work
+    labels: tuple[str, ...]  # the closed set an answer is read as; null is undetected
+    strata: tuple[str, ...]  # design columns that define the compared groups
+    label: pl.Expr | None = None  # null until the probe's answers can be read
+    metrics: Callable[..., dict[str, float]] | None = None
+    readings: tuple[Reading, ...]
+    sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all
+    max_tokens: int = 300
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The data a manifest was made from."""
+
+    sha256: str
+    sample: bool
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of prompts."""
+
+    file: str
+    first: int  # id of its first row
+    rows: int
+    text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled
+    file_sha256: str  # of the file itself: finds damage to this copy
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides which prompts a manifest holds; its digest names the folder."""
+
+    format: int = FORMAT
+    probe: str
+    version: int
+    params: dict[str, str | int | float | bool | None]
+    data: dict[str, Source]
+
+
+class Manifest(Identity, frozen=True, kw_only=True):
+    """A compiled probe; on disk as manifest.json, written after every shard."""
+
+    items: int
+    prompts: int
+    variants: int
+    shards: list[Shard]
+
+    @property
+    def sample_data(self) -> bool:
+        """Whether any of the data is our own stand-in, which every output then has to say."""
+        return any(source.sample for source in self.data.values())

@@ -1,0 +1,144 @@
+"""IO: every path batchbench writes, and the one way in which it writes.
+
+A file appears under its final name complete and on disk, or not at all: it is written under a scratch name in
+the same folder, synced, renamed, and the folder synced. Nothing is edited in place.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from batchbench.errors import BatchbenchError, DataError, LockedError
+from batchbench.schema import FORMAT, Identity, Manifest
+
+SCRATCH = ".scratch-"
+
+
+class Store:
+    """The folders of one home: manifests/ for what was compiled, cache/ for what was fetched or paid for."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.manifests = home / "manifests"
+        self.cache = home / "cache"
+        self.data = self.cache / "data"
+
+    def manifest_folder(self, identity: Identity) -> Path:
+        """Where the manifest of `identity` lives: named after its probe and the digest of all that decides it."""
+        plain = Identity(**{name: getattr(identity, name) for name in Identity.__struct_fields__})
+        digest = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+        return self.manifests / f"{identity.probe}-{digest[:8]}"
+
+    def manifest(self, folder: Path) -> Manifest | None:
+        """The manifest in `folder`; None where there is none, so that the compile has not happened."""
+        path = folder / "manifest.json"
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}") from None
+        return decode_manifest(content, path)
+
+    @contextmanager
+    def locked(self, folder: Path) -> Iterator[None]:
+        """Be the only process that writes in `folder`, which is made if need be."""
+        with _explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
+                raise LockedError(f"{folder} is in use by {holder}: wait for it or stop it") from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            _sweep(folder)
+            yield
+        finally:
+            os.close(handle)  # the kernel lets go of the lock, however the process ends
+
+    def write(self, path: Path, content: bytes | memoryview) -> None:
+        """Create or replace the file at `path`, durably and at once."""
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(4)}-{path.name}")
+            try:
+                with scratch.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                scratch.rename(path)
+            except OSError:
+                scratch.unlink(missing_ok=True)
+                raise
+            _sync(path.parent)
+
+    @contextmanager
+    def scratch_folder(self, purpose: str) -> Iterator[Path]:
+        """A folder that is gone afterwards."""
+        folder = self.cache / f"{SCRATCH}{purpose}-{secrets.token_hex(4)}"
+        with _explained(folder):
+            folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+
+def decode_manifest(content: bytes, path: Path) -> Manifest:
+    """The manifest in `content`, or an error that names `path`."""
+    try:
+        head = msgspec.json.decode(content, type=_Head)
+        if head.format != FORMAT:
+            raise DataError(
+                f"{path} has format {head.format}, and this batchbench reads format {FORMAT}: "
+                "use the version that wrote it, or move the folder away and compile again"
+            )
+        return msgspec.json.decode(content, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged ({error}): move the folder away and compile again") from None
+
+
+class _Head(msgspec.Struct):
+    format: int
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written; only the holder of the folder's lock may."""
+    for leftover in folder.glob(f"{SCRATCH}*"):
+        leftover.unlink()
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say in one line why a file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: "free some space and run the same command again",
+            errno.EDQUOT: "free some space and run the same command again",
+            errno.EACCES: "make the folder writable, or choose another with --home",
+            errno.EPERM: "make the folder writable, or choose another with --home",
+            errno.EROFS: "choose a writable folder with --home",
+        }.get(error.errno or 0, "mend this and run the same command again")
+        raise BatchbenchError(f"cannot write {path}: {error.strerror or error}: {advice}") from None

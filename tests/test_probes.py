@@ -1,0 +1,86 @@
+"""The contract every probe keeps; a new probe is tested by existing."""
+
+import itertools
+
+import polars as pl
+import pytest
+
+from batchbench import datasets, probes
+from batchbench.compile import identify
+from batchbench.errors import UsageError
+from batchbench.schema import Params, Probe
+from batchbench.store import Store
+
+
+def sample(probe: Probe[Params], store: Store) -> tuple[pl.DataFrame, pl.Series]:
+    params = probe.params(data="sample")
+    tables = {name: datasets.table(store, name, sample=True, note=print)[0] for name in probe.datasets}
+    design = probe.design(params, tables).collect()
+    return design, design.select(prompt=probe.prompt(params, tables))["prompt"]
+
+
+@pytest.fixture
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.mark.parametrize("name", probes.names())
+class TestEveryProbe:
+    def test_is_named_after_its_module(self, name: str) -> None:
+        assert probes.load(name).name == name
+
+    def test_works_on_its_sample_without_any_network(self, name: str, store: Store) -> None:
+        design, prompts = sample(probes.load(name), store)
+        assert design.height > 0
+        assert prompts.null_count() == 0
+        assert not store.home.joinpath("cache").exists()
+
+    def test_has_as_many_prompts_as_items_times_variants(self, name: str, store: Store) -> None:
+        probe = probes.load(name)
+        design, _ = sample(probe, store)
+        assert design.height % probe.variants(probe.params()) == 0
+
+    def test_leaves_no_slot_unfilled(self, name: str, store: Store) -> None:
+        _, prompts = sample(probes.load(name), store)
+        assert not prompts.str.contains(r"[{}]").any()
+
+    def test_has_its_strata_among_the_columns_of_its_design(self, name: str, store: Store) -> None:
+        probe = probes.load(name)
+        design, _ = sample(probe, store)
+        assert set(probe.strata) <= set(design.columns)
+
+    def test_has_a_card_that_names_its_headline_metrics_and_limits(self, name: str) -> None:
+        probe = probes.load(name)
+        assert "Limitations:" in probe.card
+        for reading in probe.readings:
+            assert f"`{reading.metric}`" in probe.card
+
+    def test_has_marks_that_cover_a_range_without_gaps(self, name: str) -> None:
+        for reading in probes.load(name).readings:
+            bounds = sorted(bounds for ranges in reading.marks for bounds in ranges)
+            for (_, end), (start, _) in itertools.pairwise(bounds):
+                assert end == start
+            for value in reading.references.values():
+                assert not bounds or bounds[0][0] <= value <= bounds[-1][1]
+
+    def test_makes_another_manifest_for_other_parameters(self, name: str) -> None:
+        probe = probes.load(name)
+        assert identify(probe, probe.params(), {}) != identify(probe, probe.params(data="sample"), {})
+
+
+def test_an_unknown_probe_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="did you mean 'hiring_an'"):
+        probes.load("hiring_ann")
+
+
+def test_gest_draws_the_orders_of_its_options_evenly() -> None:
+    probe = probes.load("gest")
+    sentences = pl.DataFrame(
+        {"sentence": ["x"] * 6000, "stereotype": [1] * 6000}, {"sentence": pl.String, "stereotype": pl.UInt8}
+    )
+    design = probe.design(probe.params(num_reorderings=2), {"gest": sentences}).collect()
+    assert design.height == 12_000
+    counts = design.group_by("a", "b", "c").len()
+    assert counts.height == 6
+    assert counts["len"].is_between(1800, 2200).all()
+    assert design.with_row_index().select((pl.col("index") // 2).alias("item"), "a", "b", "c").is_unique().all()
