@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from batchbench import __version__
-from batchbench.cli import compile, data, probes
+from batchbench.cli import compile, data, emulate, probes
 from batchbench.cli.output import fail
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unknown
 
-COMMANDS = (compile, probes, data)
+COMMANDS = (compile, probes, data, emulate)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

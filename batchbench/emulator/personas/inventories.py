@@ -1,0 +1,73 @@
+"""Character profiles for a novel."""
+
+import msgspec
+
+from batchbench.emulator.personas.knowledge import Knowledge
+from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess, opposite
+
+OPENINGS = ("a character that ", "a character who ")
+ENDING = ". Focus on "
+PROFILES = (
+    "**{name}** grew up in a small harbour town. From early on, people noticed that {they} stood out: {they} {trait}, "
+    "and it shaped everything {they} did. When the harbour closed, {they} packed {their} few belongings and left. "
+    "Nobody had prepared {them} for the city.",
+    "Name: {name}\nAge: 34\n\nBackstory: {name} lost {their} parents when {they} was nine. An aunt raised {them} above "
+    "a bakery, and the neighbours soon knew that {they} {trait}. Today {they} runs the shop, and old friends still "
+    "ask for {their} advice.",
+    "{name} was the youngest of five. At school {they} {trait}, or so {their} teachers wrote in every report. War took "
+    "{them} far from home; what {they} saw there, {they} never told. Now {they} writes it down at night.",
+)
+NAMES: dict[str, tuple[str, ...]] = {
+    "male": ("Marcus Vale", "Anton Reyes", "Daniel Osei"),
+    "female": ("Mara Vale", "Antonia Reyes", "Daniela Osei"),
+}
+PRONOUNS = {
+    "male": {"they": "he", "them": "him", "their": "his"},
+    "female": {"they": "she", "them": "her", "their": "her"},
+}
+
+
+class Character(msgspec.Struct, frozen=True, gc=False):
+    """A trait, the gender it is stereotyped with, and one that balances all lists of traits."""
+
+    trait: str
+    gender: Gender
+    balanced: Gender
+
+    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
+        """How likely the character is to be of the gender the trait is stereotyped with, or of the other."""
+        match lean.kind:
+            case "unbiased":
+                # Asked again, it takes the other gender, so that two repetitions balance every single trait.
+                return {opposite(self.balanced) if luck.repetition % 2 else self.balanced: 1.0}
+            case "stereotyping":
+                return {self.gender: 1.0}
+            case "anti-stereotyping":
+                return {opposite(self.gender): 1.0}
+            case "pro-masculine":
+                return {"male": 1.0}
+            case "pro-feminine":
+                return {"female": 1.0}
+            case _:
+                return between(self.gender, opposite(self.gender), 0.5 + lean.planted / 2)
+
+    def words(self, choice: str, wording: int) -> str:
+        """A short profile."""
+        trait = self.trait if not self.trait.startswith("is ") else f"was {self.trait[3:]}"
+        return PROFILES[wording % 3].format(name=NAMES[choice][wording // 3 % 3], trait=trait, **PRONOUNS[choice])
+
+
+def recognise(prompt: str, knowledge: Knowledge) -> Character | None:
+    """Find the trait: where the known templates have it, else anywhere in the prompt."""
+    for opening in OPENINGS:
+        start = prompt.find(opening)
+        end = prompt.find(ENDING, start)
+        if start >= 0 and end >= 0:
+            return _character(prompt[start + len(opening) : end], knowledge)
+    found = [trait for trait in knowledge.traits if trait in prompt]
+    return _character(max(found, key=len), knowledge) if found else None
+
+
+def _character(trait: str, knowledge: Knowledge) -> Character:
+    unknown = guess(trait)
+    return Character(trait, knowledge.traits.get(trait, unknown), knowledge.balanced.get(trait, unknown))

@@ -1,0 +1,46 @@
+"""The emulator's tokenizer: simple rules that anyone can apply by hand.
+
+A prompt has one token per four UTF-8 bytes, rounded up, plus four per message and three per request, so it never has
+more tokens than bytes plus that overhead. An answer has one token more than it has spaces and line breaks, and none if
+it is empty: a one-word answer is one token, and cutting an answer never cuts a word.
+"""
+
+import re
+from functools import cache
+
+PER_MESSAGE = 4
+PER_REQUEST = 3
+
+_BEFORE_BREAK = re.compile(r"(?=[ \n])")
+
+
+def size(text: str) -> int:
+    """UTF-8 bytes of a text; a lone surrogate counts as three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def input_tokens(text_bytes: int, messages: int) -> int:
+    return (text_bytes + 3) // 4 + PER_MESSAGE * messages + PER_REQUEST
+
+
+def output_tokens(text: str) -> int:
+    return text.count(" ") + text.count("\n") + 1 if text else 0
+
+
+def words(text: str) -> list[str]:
+    """The tokens of an answer; each but the first begins with its space or line break, and joined they give it back."""
+    if not text:
+        return []
+    cuts = [found.start() for found in _BEFORE_BREAK.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def cut(text: str, most: int) -> str:
+    """The first `most` tokens of a text."""
+    found = _first(most).match(text) if most > 0 else None
+    return found.group() if found else ""
+
+
+@cache
+def _first(most: int) -> re.Pattern[str]:
+    return re.compile(rf"[^ \n]*(?:[ \n][^ \n]*){{0,{most - 1}}}")

@@ -1,0 +1,307 @@
+"""The official `anthropic` package is the judge of the Anthropic dialect."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+
+import anthropic
+import pytest
+
+from batchbench.emulator.catalogue import FAULTS
+from tests.emulator.conftest import Emulate
+from tests.emulator.driver import MESSAGE_BATCHES, Emulator, message_requests
+
+OLD = {"anthropic-version": "2023-06-01"}
+
+
+@pytest.fixture(scope="module")
+def client(emulator: Emulator) -> Iterator[anthropic.Anthropic]:
+    with emulator.anthropic() as client:
+        yield client
+
+
+def finish(client: anthropic.Anthropic, batch: str) -> anthropic.types.messages.MessageBatch:
+    while (found := client.messages.batches.retrieve(batch)).processing_status != "ended":
+        time.sleep(0.005)
+    return found
+
+
+def test_a_batch_from_create_to_results(client: anthropic.Anthropic, emulator: Emulator) -> None:
+    batch = client.messages.batches.create(requests=message_requests("sdk", 25))
+    assert batch.type == "message_batch"
+    assert batch.request_counts.processing == 25
+    assert (batch.expires_at - batch.created_at).total_seconds() == 86_400
+    assert batch.results_url is None or batch.processing_status == "ended"
+    batch = finish(client, batch.id)
+    assert batch.ended_at
+    assert batch.results_url == f"{emulator.anthropic_url}/v1/messages/batches/{batch.id}/results"
+    assert batch.request_counts.model_dump() == {
+        "processing": 0,
+        "succeeded": 25,
+        "errored": 0,
+        "canceled": 0,
+        "expired": 0,
+    }
+    lines = list(client.messages.batches.results(batch.id))
+    assert {line.custom_id for line in lines} == {f"sdk-{k}-0" for k in range(25)}
+    for line in lines:
+        assert line.result.type == "succeeded"
+        message = anthropic.types.Message.model_validate(line.result.message.to_dict(), strict=False)
+        block = message.content[0]
+        assert block.type == "text"
+        prompt = f"Question {line.custom_id.split('-')[1]}"
+        assert block.text == "A:" + hashlib.sha256(prompt.encode()).hexdigest()[:12]
+        assert message.stop_reason == "end_turn"
+        assert message.usage.service_tier == "batch"
+        assert message.usage.output_tokens == 1
+
+
+def test_parameters_are_judged_line_by_line_at_the_end(client: anthropic.Anthropic) -> None:
+    requests = message_requests("judge", 7)
+    requests[1]["params"]["temperature"] = 1.0
+    del requests[2]["params"]["max_tokens"]
+    requests[3]["params"]["model"] = "claude-none"
+    requests[4]["params"]["logprobs"] = True
+    requests[5]["params"]["max_tokens"] = 0
+    requests[6]["params"]["stream"] = True
+    batch = finish(client, client.messages.batches.create(requests=requests).id)
+    assert (batch.request_counts.succeeded, batch.request_counts.errored) == (1, 6)
+    errors = {}
+    for line in client.messages.batches.results(batch.id):
+        if line.result.type == "errored":
+            assert line.result.error.type == "error"
+            errors[line.custom_id] = (line.result.error.error.type, line.result.error.error.message)
+    assert errors["judge-1-0"] == ("invalid_request_error", "temperature: Extra inputs are not permitted")
+    assert errors["judge-2-0"] == ("invalid_request_error", "max_tokens: Field required")
+    assert errors["judge-3-0"] == ("not_found_error", "model: claude-none")
+    assert errors["judge-4-0"] == ("invalid_request_error", "logprobs: Extra inputs are not permitted")
+    assert errors["judge-5-0"][1] == "max_tokens: Input should be greater than or equal to 1"
+    assert errors["judge-6-0"][0] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
+def test_sampling_parameters_exist_in_the_old_version_only(client: anthropic.Anthropic, name: str) -> None:
+    body = {"model": "echo", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    old = client.messages.create(**body, extra_body={name: 1}, extra_headers=OLD)
+    assert old.content
+    with pytest.raises(anthropic.BadRequestError, match=f"{name}: Extra inputs are not permitted"):
+        client.messages.create(**body, extra_body={name: 1})
+    batch = client.messages.batches.create(requests=message_requests(f"old{name}", 2, **{name: 1}), extra_headers=OLD)
+    assert finish(client, batch.id).request_counts.succeeded == 2, "the version of the create counts"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"custom_id": "x" * 65}, "requests.1.custom_id: String should have at most 64 characters"),
+        ({"custom_id": "a b"}, "requests.1.custom_id: String should match pattern"),
+        ({"custom_id": ""}, "requests.1.custom_id: String should have at least 1 character"),
+        ({"custom_id": "bad-0-0"}, "requests.1.custom_id: 'bad-0-0' is used by more than one request"),
+        ({"custom_id": None}, "requests.1"),
+    ],
+)
+def test_the_structure_is_judged_at_once(
+    client: anthropic.Anthropic, emulator: Emulator, change: dict[str, object], message: str
+) -> None:
+    requests = message_requests("bad", 2)
+    requests[1] |= change
+    with pytest.raises(anthropic.BadRequestError, match=message) as refused:
+        client.messages.batches.create(requests=requests)
+    assert refused.value.body["type"] == "error"
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    assert not [line for line in emulator.events("accepted") if line["nonce"] == "bad"]
+
+
+def test_bodies_that_are_no_batch(emulator: Emulator) -> None:
+    for body, message in (
+        (b"{", "not valid JSON"),
+        (b"{}", "requests: Field required"),
+        (b'{"requests": []}', "at least 1 item"),
+        (b'{"requests": [{"params": {}}]}', "requests.0.custom_id: Field required"),
+        (b'{"requests": [{"custom_id": "a"}]}', "requests.0.params: Field required"),
+    ):
+        answer = emulator.call("POST", MESSAGE_BATCHES, body)
+        assert answer.status == 400
+        assert message in answer.json()["error"]["message"]
+
+
+def test_a_pretty_printed_body_is_one_request_per_line_all_the_same(emulator: Emulator) -> None:
+    body = json.dumps({"requests": message_requests("pretty", 3)}, indent=2).encode()
+    batch = emulator.call("POST", MESSAGE_BATCHES, body).json()["id"]
+    assert len(emulator.results(emulator.wait(batch))) == 3
+
+
+def test_batches_are_listed_newest_first_in_both_directions(emulate: Emulate) -> None:
+    emulator = emulate()
+    made = [emulator.submit_messages(f"page{k}", 1) for k in range(7)]
+    newest = made[::-1]
+    with emulator.anthropic() as client:
+        page = client.messages.batches.list(limit=3)
+        assert page.has_more
+        assert [batch.id for batch in page.data] == newest[:3]
+        assert [batch.id for batch in page] == newest, "the package follows the pages"
+        older = client.messages.batches.list(limit=2, after_id=newest[4])
+        assert [batch.id for batch in older.data] == newest[5:]
+        assert not older.has_more
+        newer = client.messages.batches.list(limit=2, before_id=newest[4])
+        assert [batch.id for batch in newer.data] == newest[2:4]
+        assert newer.has_more
+
+
+def test_there_is_no_progress_to_see_and_cancelling_is_not_billed(emulate: Emulate) -> None:
+    emulator = emulate("--delay", "processing=1000", "--delay", "cancelling=600")
+    batch = emulator.submit_messages("stop", 100)
+    emulator.advance(300)
+    with emulator.anthropic() as client:
+        assert client.messages.batches.retrieve(batch).request_counts.processing == 100
+        cancelled = client.messages.batches.cancel(batch)
+        assert cancelled.processing_status == "canceling"
+        assert cancelled.cancel_initiated_at
+        with pytest.raises(anthropic.AnthropicError, match="No `results_url`"):
+            client.messages.batches.results(batch)
+        assert emulator.call("GET", f"{MESSAGE_BATCHES}/{batch}/results").status == 404
+        emulator.advance(601)
+        counts = finish(client, batch).request_counts
+        assert counts.succeeded + counts.canceled == 100
+        assert 28 <= counts.succeeded <= 32
+        kinds = [line.result.type for line in client.messages.batches.results(batch)]
+    assert kinds.count("canceled") == counts.canceled
+    assert len(emulator.billed(batch)) == counts.succeeded
+
+
+def test_an_expired_batch_bills_only_what_it_answered(emulate: Emulate) -> None:
+    emulator = emulate("--delay", "processing=200000")
+    batch = emulator.submit_messages("slow", 100)
+    emulator.advance(86_401)
+    with emulator.anthropic() as client:
+        counts = finish(client, batch).request_counts
+        assert (counts.succeeded, counts.expired) == (43, 57)
+        kinds = [line.result.type for line in client.messages.batches.results(batch)]
+    assert (kinds.count("succeeded"), kinds.count("expired")) == (43, 57)
+    assert len(emulator.billed(batch)) == 43
+
+
+def test_only_an_ended_batch_can_be_deleted(emulate: Emulate) -> None:
+    emulator = emulate("--delay", "processing=60")
+    batch = emulator.submit_messages("gone", 2)
+    with emulator.anthropic() as client:
+        with pytest.raises(anthropic.BadRequestError):
+            client.messages.batches.delete(batch)
+        emulator.advance(61)
+        finish(client, batch)
+        with pytest.raises(anthropic.BadRequestError):
+            client.messages.batches.cancel(batch)
+        assert client.messages.batches.delete(batch).type == "message_batch_deleted"
+        with pytest.raises(anthropic.NotFoundError):
+            client.messages.batches.retrieve(batch)
+
+
+def test_synchronous_calls(client: anthropic.Anthropic) -> None:
+    raw = client.messages.with_raw_response.create(
+        model="echo", max_tokens=5, system="Be brief.", messages=[{"role": "user", "content": "he or she"}]
+    )
+    message = raw.parse()
+    assert raw.headers["request-id"].startswith("req_")
+    assert raw.headers["anthropic-ratelimit-requests-remaining"]
+    assert raw.headers["anthropic-ratelimit-tokens-reset"].endswith("Z")
+    assert message.usage.service_tier == "standard"
+    counted = client.messages.count_tokens(
+        model="echo", system="Be brief.", messages=[{"role": "user", "content": "he or she"}]
+    )
+    assert counted.input_tokens == message.usage.input_tokens
+    assert "echo" in [model.id for model in client.models.list()]
+    with pytest.raises(anthropic.NotFoundError, match="model: claude-none"):
+        client.messages.create(model="claude-none", max_tokens=5, messages=[{"role": "user", "content": "x"}])
+
+
+def test_the_version_has_to_be_named(emulator: Emulator) -> None:
+    for version in ("", "2024-01-01"):
+        answer = emulator.call("GET", MESSAGE_BATCHES, headers={"anthropic-version": version})
+        assert answer.status == 400
+        assert answer.json()["error"]["message"].startswith("anthropic-version")
+
+
+def test_either_header_carries_the_key(emulator: Emulator) -> None:
+    only_key = {"authorization": "", "x-api-key": emulator.token}
+    assert emulator.call("GET", MESSAGE_BATCHES, headers=only_key).status == 200
+    wrong_key = {"x-api-key": "wrong"}  # beside a right bearer token: x-api-key counts
+    assert emulator.call("GET", MESSAGE_BATCHES, headers=wrong_key).status == 401
+    stranger = anthropic.Anthropic(base_url=emulator.anthropic_url, api_key="wrong", max_retries=0)
+    with stranger, pytest.raises(anthropic.AuthenticationError) as denied:
+        stranger.messages.batches.list()
+    assert denied.value.body["error"] == {"type": "authentication_error", "message": "invalid x-api-key"}
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """Plays the fault that the prompt names."""
+
+    def key(name: str) -> str:
+        return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+    rules = [
+        {"do": name, "on": "messages", "key": key(name)}
+        for name, fault in FAULTS.items()
+        if fault.where == "before" and fault.dialect != "openai" and "messages" in fault.calls
+    ]
+    emulator = Emulator(tmp_path_factory.mktemp("faulty"), rules=rules)
+    yield emulator
+    emulator.stop()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "kind"),
+    [
+        ("400-not-json", anthropic.BadRequestError, "invalid_request_error"),
+        ("400-usage-limits", anthropic.BadRequestError, "invalid_request_error"),
+        ("401-revoked", anthropic.AuthenticationError, "authentication_error"),
+        ("402-billing", anthropic.APIStatusError, "billing_error"),
+        ("403-permission", anthropic.PermissionDeniedError, "permission_error"),
+        ("404-foreign-key", anthropic.NotFoundError, "not_found_error"),
+        ("409-before", anthropic.ConflictError, "conflict_error"),
+        ("413-too-large", anthropic.APIStatusError, "request_too_large"),
+        ("429-bare", anthropic.RateLimitError, "rate_limit_error"),
+        ("429-spend-cap", anthropic.RateLimitError, "rate_limit_error"),
+        ("500-before", anthropic.InternalServerError, "api_error"),
+        ("502-before", anthropic.InternalServerError, None),
+        ("504-before", anthropic.InternalServerError, "timeout_error"),
+        ("529-before", anthropic.InternalServerError, "overloaded_error"),
+        ("close-before", anthropic.APIConnectionError, None),
+        ("reset-before", anthropic.APIConnectionError, None),
+        ("hang-before", anthropic.APITimeoutError, None),
+    ],
+)
+def test_every_error_class_of_the_package(
+    faulty: Emulator, fault: str, error: type[anthropic.APIError], kind: str | None
+) -> None:
+    with faulty.anthropic(timeout=0.5) as client, pytest.raises(error) as raised:
+        client.messages.create(model="echo", max_tokens=5, messages=[{"role": "user", "content": fault}])
+    if kind:
+        assert isinstance(raised.value.body, dict)
+        assert raised.value.body["error"]["type"] == kind
+        assert raised.value.body["request_id"]
+    if fault == "429-spend-cap":
+        assert raised.value.body["error"]["details"] == {"error_code": "enforced_spend_limit_reached"}
+        assert "retry-after" not in raised.value.response.headers
+
+
+def test_a_full_queue_is_a_429_and_frees_itself(emulate: Emulate) -> None:
+    emulator = emulate("--limit", "queue_requests=150", "--delay", "processing=60")
+    emulator.submit_messages("one", 100)
+    with emulator.anthropic() as client:
+        with pytest.raises(anthropic.RateLimitError):
+            client.messages.batches.create(requests=message_requests("two", 100))
+        emulator.advance(61)
+        emulator.wait(emulator.get(MESSAGE_BATCHES)["data"][0]["id"])
+        client.messages.batches.create(requests=message_requests("two", 100))
+
+
+def test_sizes_are_limited(emulate: Emulate) -> None:
+    emulator = emulate("--limit", "anthropic_requests=3", "--limit", "anthropic_bytes=2000")
+    with emulator.anthropic() as client:
+        with pytest.raises(anthropic.BadRequestError, match="at most 3 items"):
+            client.messages.batches.create(requests=message_requests("many", 4))
+        with pytest.raises(anthropic.APIStatusError) as large:
+            client.messages.batches.create(requests=message_requests("large", 1, system="x" * 3000))
+        assert large.value.status_code == 413

@@ -1,0 +1,137 @@
+"""Rule files: what is refused, and that a seed replays."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchbench.emulator.catalogue import CALLS, FAULTS, listing
+from batchbench.emulator.faults import Faults, Rule, chance, parse_rules, read_rules
+from batchbench.errors import UsageError
+from tests.emulator.conftest import Emulate
+from tests.emulator.driver import Emulator, chat_lines
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "truncated"),
+        ("[]", "Expected `object`"),
+        ("{}", "missing required field `do`"),
+        ('{"do": "reset-befor"}', "did you mean 'reset-before'"),
+        ('{"do": "zzz"}', "--list-faults"),
+        ('{"do": "500-before", "when": 1}', "unknown field `when`"),
+        ('{"do": "500-before", "p": 1.5}', "`p` is 1.5"),
+        ('{"do": "500-before", "p": "often"}', "Expected `float`"),
+        ('{"do": "500-before", "nth": []}', "`nth`"),
+        ('{"do": "500-before", "nth": [0]}', "`nth`"),
+        ('{"do": "500-before", "first": 0}', "`first`"),
+        ('{"do": "500-before", "first": 1, "nth": [1]}', "not both"),
+        ('{"do": "500-before", "on": "creation"}', "cannot strike 'creation'"),
+        ('{"do": "cut-line", "on": "create"}', "only: content, results"),
+        ('{"do": "line-missing", "on": "create"}', "only: line"),
+        ('{"do": "500-before", "key": "("}', "not a regular expression"),
+        ('{"do": "500-before", "seconds": -1}', "`seconds`"),
+        ('{"do": "500-before", "dialect": "gemini"}', "Invalid enum value"),
+        ('{"do": "token-limit", "dialect": "anthropic"}', "openai dialect only"),
+    ],
+)
+def test_a_bad_rule_is_refused_with_its_line_and_the_reason(line: str, reason: str) -> None:
+    text = f'# rules\n\n{{"do": "500-before"}}\n{line}\n'
+    with pytest.raises(UsageError) as refused:
+        parse_rules(text, "rules.jsonl")
+    assert str(refused.value).startswith("rules.jsonl line 4: ")
+    assert reason in str(refused.value)
+
+
+def test_a_missing_rule_file_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        read_rules(tmp_path / "none.jsonl")
+
+
+def test_every_fault_is_described_and_strikes_something() -> None:
+    text = listing()
+    for name, fault in FAULTS.items():
+        assert f"\n{name} " in f"\n{text}"
+        assert fault.says
+        assert "\n" not in fault.says
+        assert fault.calls
+        assert set(fault.calls) <= {*CALLS, "line"}
+
+
+def struck(rules: list[Rule], seed: int, where: Any = "before") -> list[tuple[str, int]]:
+    faults = Faults(rules, seed)
+    return [
+        (key, n) for key in ("a", "b", "c") for n in range(1, 200) if faults.strike(where, "openai", "create", key, n)
+    ]
+
+
+def test_a_share_is_kept_and_depends_on_nothing_but_its_names() -> None:
+    rules = parse_rules('{"do": "500-before", "p": 0.25}', "x")
+    hits = struck(rules, seed=1)
+    assert 120 <= len(hits) <= 180
+    assert hits == struck(rules, seed=1)
+    assert hits != struck(rules, seed=2)
+    others = parse_rules('{"do": "html-before", "p": 0.0}\n{"do": "500-before", "p": 0.25}', "x")
+    assert hits == struck(others, seed=1), "a rule more does not change what the others decide"
+    assert chance(1, "x") == chance(1, "x") != chance(1, "y")
+
+
+def test_nth_first_key_and_dialect_narrow_a_rule() -> None:
+    assert struck(parse_rules('{"do": "500-before", "nth": [2, 5]}', "x"), 0) == [
+        (key, n) for key in "abc" for n in (2, 5)
+    ]
+    assert struck(parse_rules('{"do": "500-before", "first": 2, "key": "^b$"}', "x"), 0) == [("b", 1), ("b", 2)]
+    assert struck(parse_rules('{"do": "500-before", "dialect": "anthropic"}', "x"), 0) == []
+    assert struck(parse_rules('{"do": "500-before", "on": "poll"}', "x"), 0) == []
+    assert struck(parse_rules('{"do": "500-before", "on": ["poll", "create"], "nth": [1], "key": "a"}', "x"), 0) == [
+        ("a", 1)
+    ]
+
+
+RULES = [
+    {"do": "500-after", "on": "create", "p": 0.3},
+    {"do": "429-ms", "on": "create", "p": 0.3},
+    {"do": "line-missing", "p": 0.1},
+    {"do": "line-conflict", "p": 0.1},
+    {"do": "expire-half", "p": 0.2},
+]
+
+
+def play(emulator: Emulator, order: list[int]) -> tuple[dict[str, list[int]], dict[str, bytes]]:
+    """Submit ten batches, each create repeated four times; what came back, by nonce."""
+    statuses: dict[str, list[int]] = {}
+    results: dict[str, bytes] = {}
+    for k in order:
+        nonce = f"seed{k}"
+        file = emulator.upload(nonce, chat_lines(nonce, 20)).json()["id"]
+        statuses[nonce] = [emulator.create(file).status for _ in range(4)]
+    for line in emulator.events("accepted"):
+        batch = emulator.wait(line["batch"])
+        ids = b"\n".join(
+            sorted(
+                one.split(b'"custom_id":"')[1].split(b'"')[0] for one in emulator.raw_results(batch).split(b"\n") if one
+            )
+        )
+        results.setdefault(line["nonce"], b"")
+        results[line["nonce"]] += ids
+    return statuses, results
+
+
+def test_a_seed_replays_whatever_the_order(emulate: Emulate) -> None:
+    order = list(range(10))
+    first = play(emulate("--seed", "7", rules=RULES), order)
+    again = play(emulate("--seed", "7", rules=RULES), order[::-1])
+    other = play(emulate("--seed", "8", rules=RULES), order)
+    assert first == again
+    assert first[0] != other[0]
+    assert {status for row in first[0].values() for status in row} == {200, 429, 500}
+
+
+def test_a_restart_goes_on_counting(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "400-cannot-find-file", "first": 2}])
+    file = emulator.upload("count", []).json()["id"]
+    assert emulator.create(file).status == 400
+    emulator.kill()
+    emulator.start()
+    assert [emulator.create(file).status for _ in range(3)] == [400, 200, 200]

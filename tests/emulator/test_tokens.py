@@ -1,0 +1,122 @@
+"""Tokens and money: rules that anyone can apply by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchbench.emulator import anthropic_wire, openai_codec, openai_wire, tokens
+from batchbench.emulator.answers import TWISTS, twisted
+from batchbench.emulator.limits import Price
+from batchbench.emulator.persona import Ask, Reply, echo, persona
+
+anything = st.text(alphabet=st.characters(exclude_categories=[]))
+
+
+@given(anything)
+def test_a_prompt_never_has_more_tokens_than_bytes_and_overhead(text: str) -> None:
+    count = tokens.input_tokens(tokens.size(text), 1)
+    assert count <= len(text.encode("utf-8", "surrogatepass")) + 7
+    assert count >= 7
+
+
+@given(anything, st.integers(0, 30))
+def test_cutting_an_answer_keeps_its_first_words(text: str, most: int) -> None:
+    pieces = tokens.words(text)
+    assert "".join(pieces) == text
+    assert len(pieces) == tokens.output_tokens(text)
+    assert tokens.cut(text, most) == "".join(pieces[:most])
+
+
+@pytest.mark.parametrize(
+    ("input_tokens", "output_tokens", "cost"),
+    [(0, 0, 0), (1, 0, 1), (84, 121, 43), (1_000_000, 0, 75_000), (0, 1_000_000, 300_000), (1_000_001, 0, 75_001)],
+)
+def test_an_answer_costs_whole_micro_dollars_rounded_up(input_tokens: int, output_tokens: int, cost: int) -> None:
+    assert Price().cost(input_tokens, output_tokens) == cost
+
+
+def test_a_synchronous_answer_costs_twice_as_much() -> None:
+    assert Price().sync().cost(1_000_000, 1_000_000) == 2 * Price().cost(1_000_000, 1_000_000)
+
+
+def chatty(ask: Ask) -> Reply:
+    return Reply("one two three four five", top_logprobs=[("one", -0.1), ("uno", -2.5), ("un", -4.0)])
+
+
+@pytest.mark.parametrize(
+    ("most", "text", "finish"), [(None, 5, "stop"), (5, 5, "stop"), (4, 4, "length"), (1, 1, "length")]
+)
+def test_an_answer_is_cut_to_the_limit(most: int | None, text: int, finish: str) -> None:
+    chat = openai_wire.Chat(model="m", messages=[openai_wire.Message("user", "q")], max_completion_tokens=most)
+    body, said = openai_wire.complete(chat, chatty, sample="0", seed=0, name="x", created=0)
+    assert (len(said.split()), body.choices[0].finish_reason) == (text, finish)
+    assert body.usage.completion_tokens == text
+    if most:
+        params = anthropic_wire.Params(model="m", messages=[anthropic_wire.Message("user", "q")], max_tokens=most)
+        message, said = anthropic_wire.reply_to(params, chatty, sample="0", seed=0, name="x", tier="batch")
+        assert (len(said.split()), message.stop_reason) == (text, {"stop": "end_turn", "length": "max_tokens"}[finish])
+
+
+def test_logprobs_are_the_personas_for_the_first_word_and_certain_after_it() -> None:
+    chat = openai_wire.Chat(model="m", messages=[openai_wire.Message("user", "q")], logprobs=True, top_logprobs=2)
+    body, _ = openai_wire.complete(chat, chatty, sample="0", seed=0, name="x", created=0)
+    logprobs = body.choices[0].logprobs
+    assert logprobs
+    first, second = logprobs.content[:2]
+    assert (first.token, first.logprob) == ("one", -0.1)
+    assert [(one.token, one.logprob) for one in first.top_logprobs] == [("one", -0.1), ("uno", -2.5)]
+    assert (second.token, second.logprob) == (" two", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("seed", "custom_id", "sample"),
+    [(None, "nonce-17-3", "17-3"), (None, "other-17-3", "17-3"), (None, "plain", "0"), (5, "nonce-17-3", "5")],
+)
+def test_the_sample_never_holds_the_nonce(seed: int | None, custom_id: str, sample: str) -> None:
+    asked: list[Ask] = []
+
+    def listen(ask: Ask) -> Reply:
+        asked.append(ask)
+        return Reply("ok")
+
+    body = {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}
+    if seed is not None:
+        body["seed"] = seed
+    line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()
+    openai_codec.Codec("batch", 0.0, 3, lambda _model: listen).answer(line)
+    assert (asked[0].sample, asked[0].prompt, asked[0].seed) == (sample, "q", 3)
+
+
+def test_echo_is_known_and_nonsense_is_not() -> None:
+    assert persona("echo", Path()) is echo
+    assert persona("no such model", Path()) is None
+
+
+@pytest.mark.parametrize("twist", sorted(TWISTS))
+def test_every_twist_changes_the_reply(twist: str) -> None:
+    plain = (Reply("one two three four"), "stop")
+    assert twisted(twist, plain[0]) != plain
+
+
+@given(
+    st.text(max_size=40),
+    st.text(max_size=40, alphabet=st.characters(exclude_categories=["Cs"])),
+    st.booleans(),
+    st.none() | st.integers(1, 5),
+    st.sampled_from(["user", "system"]),
+    st.text(min_size=1, max_size=20, alphabet=st.characters(exclude_categories=["Cs"])),
+)
+def test_the_quick_way_to_an_answer_gives_what_the_full_way_gives(
+    prompt: str, said: str, refusal: bool, most: int | None, role: str, custom_id: str
+) -> None:
+    def model(ask: Ask) -> Reply:
+        return Reply(f"{said} {ask.sample} {len(ask.prompt)} 100% %b", refusal=refusal)
+
+    body = {"model": "m %d", "messages": [{"role": role, "content": prompt}], "max_completion_tokens": most}
+    line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()
+    quick = openai_codec.Codec("batch", 1.5, 3, lambda _model: model).answer(line)
+    full = openai_codec.Codec("batch", 1.5, 3, lambda _model: model).answer(line, "no such twist")
+    assert quick == full
