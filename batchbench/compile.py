@@ -35,7 +35,7 @@ def compile(
     if done := store.manifest(folder):
         return folder, _same(done, identity, folder)
     with store.locked(folder):
-        design = probe.design(params, tables).collect()
+        design = probe.design(params, tables).collect().rechunk()  # rows are picked at random: five times faster in one
         variants = probe.variants(params)
         order = _hashed_order(design.height // variants)
         step = SHARD_ROWS // variants  # items to a shard, which never splits one
@@ -72,7 +72,7 @@ def _hashed_order(items: int) -> pl.Series:
     index = pl.DataFrame({"item": pl.int_range(items, dtype=pl.UInt32, eager=True)})
     # Hashed in slices: the mixer's intermediate columns at full length would be most of the stage's memory.
     keys = [part.select(key=hashed(pl.col("item"))) for part in index.iter_slices(1 << 18)]
-    return pl.concat(keys)["key"].arg_sort()
+    return pl.concat(keys)["key"].rechunk().arg_sort()
 
 
 def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> pl.DataFrame:

@@ -2,8 +2,12 @@
 
 BatchbenchError            1   something failed; the message says what to do
 ├── UsageError             2   a word on the command line or in a file is wrong
+├── BudgetReached          3   the budget allows no more; raise it and run the same command
+├── UnresolvedError        4   nobody can tell whether a batch was bought; a person decides
+├── MissingAnswers         6   some answers could not be had
 ├── LockedError           11   another process works in this folder
 ├── DataError             65   a file is not what it should be
+├── KeyRefusedError       77   the provider refuses the key, the billing or the model
 └── InterruptedRun       130   stopped by the user; the same command goes on
 
 Messages are one line: what happened, where, and what to do about it.
@@ -25,6 +29,24 @@ class UsageError(BatchbenchError):
     exit_code = 2
 
 
+class BudgetReached(BatchbenchError):  # noqa: N818 - the user's wish, fulfilled
+    """Asking more could cost more than the user allows."""
+
+    exit_code = 3
+
+
+class UnresolvedError(BatchbenchError):
+    """A batch may or may not have been bought, and no listing can tell."""
+
+    exit_code = 4
+
+
+class MissingAnswers(BatchbenchError):  # noqa: N818 - a state of the run
+    """Everything was tried, and some rows have no answer."""
+
+    exit_code = 6
+
+
 class LockedError(BatchbenchError):
     """Another process holds the folder that this one needs to write to."""
 
@@ -35,6 +57,12 @@ class DataError(BatchbenchError):
     """A file is missing, damaged, of another format, or not the file it claims to be."""
 
     exit_code = 65
+
+
+class KeyRefusedError(BatchbenchError):
+    """The provider takes no call from us: the key, the billing, the model, or its absence."""
+
+    exit_code = 77
 
 
 class InterruptedRun(BatchbenchError):  # noqa: N818 - an interruption is not an error of anybody's

@@ -6,6 +6,9 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 import polars as pl
 
+from batchbench.cells import Cells, Measured
+from batchbench.marks import Ranges
+
 FORMAT = 1  # of manifests; readers refuse any other
 SHARD_ROWS = 50_000  # the smallest per-batch limit among the providers, so a shard is never cut again
 
@@ -31,7 +34,23 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     harm: str
     meaning: str
     references: dict[str, float]  # kind of model -> the value the card states for it
-    marks: tuple[tuple[tuple[float, float], ...], ...] = ()  # closed ranges of A, B, C, D; empty: no marks
+    marks: Ranges = ()  # empty: no marks
+    headline: bool = True  # false: marked, but the same matter as another reading
+
+
+class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns that a data set knows about what another column names."""
+
+    dataset: str
+    key: str
+    columns: tuple[str, ...]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """How answers from elsewhere name the design's columns."""
+
+    spellings: dict[str, tuple[str, ...]] = {}  # other names; a list under such a name fills several columns
+    lookups: tuple[Lookup, ...] = ()
 
 
 P = TypeVar("P", bound=Params)
@@ -55,11 +74,17 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     check: Callable[[P], None] = lambda _: None  # raises UsageError on parameters that cannot work
     labels: tuple[str, ...]  # the closed set an answer is read as; null is undetected
     strata: tuple[str, ...]  # design columns that define the compared groups
-    label: pl.Expr | None = None  # null until the probe's answers can be read
-    metrics: Callable[..., dict[str, float]] | None = None
+    inner: str | None = None  # the stratum that differs between an item's prompts; labels are counted by it
+    covariates: tuple[str, ...] = ()  # design columns that metrics need besides
+    values: dict[str, tuple[str | int, ...]] = {}  # of design columns that take no others
+    label: pl.Expr | None = None  # of `text` and design columns; None until the probe's answers can be read
+    metrics: Callable[[Cells], Measured] | None = None
+    aliases: dict[str, str] = {}  # other names that metrics are published under
+    given: Given = Given()
     readings: tuple[Reading, ...]
     sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all
     max_tokens: int = 300
+    typical_tokens: int = 100  # of an answer, for estimates
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

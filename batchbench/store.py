@@ -31,6 +31,7 @@ class Store:
         self.manifests = home / "manifests"
         self.cache = home / "cache"
         self.data = self.cache / "data"
+        self.prices = self.cache / "prices.json"
 
     def manifest_folder(self, identity: Identity) -> Path:
         """Where the manifest of `identity` lives: named after its probe and the digest of all that decides it."""
@@ -52,7 +53,7 @@ class Store:
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
         """Be the only process that writes in `folder`, which is made if need be."""
-        with _explained(folder):
+        with explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -63,14 +64,19 @@ class Store:
                 raise LockedError(f"{folder} is in use by {holder}: wait for it or stop it") from None
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            _sweep(folder)
+            self.sweep(folder)
             yield
         finally:
             os.close(handle)  # the kernel lets go of the lock, however the process ends
 
+    def sweep(self, folder: Path) -> None:
+        """Remove what a killed process left half-written; only the holder of the lock may."""
+        for leftover in folder.glob(f"{SCRATCH}*"):
+            leftover.unlink()
+
     def write(self, path: Path, content: bytes | memoryview) -> None:
         """Create or replace the file at `path`, durably and at once."""
-        with _explained(path):
+        with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(4)}-{path.name}")
             try:
@@ -82,13 +88,13 @@ class Store:
             except OSError:
                 scratch.unlink(missing_ok=True)
                 raise
-            _sync(path.parent)
+            sync(path.parent)
 
     @contextmanager
     def scratch_folder(self, purpose: str) -> Iterator[Path]:
         """A folder that is gone afterwards."""
         folder = self.cache / f"{SCRATCH}{purpose}-{secrets.token_hex(4)}"
-        with _explained(folder):
+        with explained(folder):
             folder.mkdir(parents=True)
         try:
             yield folder
@@ -114,13 +120,8 @@ class _Head(msgspec.Struct):
     format: int
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written; only the holder of the folder's lock may."""
-    for leftover in folder.glob(f"{SCRATCH}*"):
-        leftover.unlink()
-
-
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -129,7 +130,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Say in one line why a file could not be written."""
     try:
         yield

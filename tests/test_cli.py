@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Run
 
-COMMANDS = ["compile", "probes", "data"]
+COMMANDS = ["compile", "analyze", "probes", "data"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

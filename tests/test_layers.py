@@ -12,18 +12,20 @@ import batchbench
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
     {"__init__"},
-    {"errors"},
-    {"schema"},
-    {"columns"},
-    {"masked"},
+    {"errors", "crash"},
+    {"cells", "marks"},
+    {"schema", "money", "targets"},
+    {"columns", "journal", "prices", "words", "attempts"},
+    {"masked", "providers", "given"},
     {"probes"},
     {"fetch", "store"},
-    {"datasets"},
-    {"compile", "emulator"},
+    {"datasets", "runs", "api"},
+    {"ingest", "spool"},
+    {"compile", "dispatch", "analyze", "audit", "emulator"},
     {"cli"},
     {"__main__"},
 ]
-HEAVY = {"polars", "aiohttp", "anyio", "rich", "tenacity"}
+HEAVY = {"polars", "numpy", "aiohttp", "anyio", "rich", "tenacity"}
 
 
 def level(module: str) -> int:

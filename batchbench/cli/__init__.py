@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from batchbench import __version__
-from batchbench.cli import compile, data, emulate, probes
+from batchbench.cli import analyze, compile, data, emulate, prices, probes, run, status
 from batchbench.cli.output import fail
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unknown
 
-COMMANDS = (compile, probes, data, emulate)
+COMMANDS = (compile, run, status, analyze, probes, data, prices, emulate)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,8 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.umask(0o077)  # what is compiled, fetched and paid for belongs to the user alone
     try:
         args = parse(words)
-        run: Callable[[argparse.Namespace], int] = args.run
-        return run(args)
+        act: Callable[[argparse.Namespace], int] = args.run
+        return act(args)
     except BatchbenchError as error:
         return fail(error, json="--json" in words)
     except KeyboardInterrupt:

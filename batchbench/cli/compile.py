@@ -1,7 +1,6 @@
 """`batchbench compile PROBE...`"""
 
 import argparse
-import time
 
 from batchbench.cli import output
 
@@ -26,40 +25,29 @@ def add(commands: output.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile each probe in turn."""
-    from batchbench import datasets, probes
-    from batchbench.cli import settings
-    from batchbench.compile import compile
+    from batchbench.cli.compiling import compiled
 
-    names = probes.names() if args.probes == ["all"] else list(dict.fromkeys(args.probes))
-    chosen = [probes.load(name) for name in names]
-    store, note = output.store(args), output.note(args)
-    done = []
-    for probe, params in zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True):
-        started = time.monotonic()
-        loaded = {
-            name: datasets.table(store, name, sample=params.data == "sample", note=note) for name in probe.datasets
-        }
-        tables = {name: table for name, (table, _) in loaded.items()}
-        sources = {name: source for name, (_, source) in loaded.items()}
-        with output.progress(args, probe.name, "prompts") as report:
-            folder, manifest = compile(probe, params, tables, sources, store, report)
-        done.append(
-            {
-                "probe": probe.name,
-                "manifest": str(folder),
-                "items": manifest.items,
-                "prompts": manifest.prompts,
-                "shards": len(manifest.shards),
-                "sample_data": manifest.sample_data,
-                "seconds": round(time.monotonic() - started, 3),
-            }
-        )
-        if not args.json:
-            stamp = "  SAMPLE DATA" if manifest.sample_data else ""
-            output.show(
-                f"{probe.name}: {manifest.prompts:,} prompts of {manifest.items:,} items in {folder} "
-                f"({done[-1]['seconds']:.1f} s){stamp}"
-            )
+    done = compiled(args, output.store(args))
     if args.json:
-        output.show_json(done)
+        output.show_json(
+            [
+                {
+                    "probe": item.probe.name,
+                    "manifest": str(item.folder),
+                    "items": item.manifest.items,
+                    "prompts": item.manifest.prompts,
+                    "shards": len(item.manifest.shards),
+                    "sample_data": item.manifest.sample_data,
+                    "seconds": item.seconds,
+                }
+                for item in done
+            ]
+        )
+        return 0
+    for item in done:
+        stamp = "  SAMPLE DATA" if item.manifest.sample_data else ""
+        output.show(
+            f"{item.probe.name}: {item.manifest.prompts:,} prompts of {item.manifest.items:,} items in {item.folder} "
+            f"({item.seconds:.1f} s){stamp}"
+        )
     return 0

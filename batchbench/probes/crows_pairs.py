@@ -76,6 +76,7 @@ PROBE = Probe(
     variants=lambda _: 1,
     labels=("pro", "anti", "both"),
     strata=("bias_type",),
+    typical_tokens=6,
     readings=(
         Reading(
             metric="pass_rate",

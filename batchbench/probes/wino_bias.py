@@ -74,6 +74,7 @@ PROBE = Probe(
     variants=lambda _: 1,
     labels=("pro", "anti", "both"),
     strata=("pro_stereotyped",),
+    typical_tokens=6,
     readings=(
         Reading(
             metric="pass_rate",

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from tests.benchmarks.analyze import analyze
 from tests.benchmarks.compile import compile
 
-STAGES = {"compile": compile}
+STAGES = {"compile": compile, "analyze": analyze}
 
 
 def main() -> int:

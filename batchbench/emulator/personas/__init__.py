@@ -90,12 +90,10 @@ def _worded(text: str, ask: Ask, *, refusal: bool = False) -> Reply:
 
 
 def _luck(ask: Ask) -> Luck:
-    key = f"{ask.seed}\0{ask.model}\0{ask.sample}\0{ask.prompt}".encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(key, digest_size=16).digest()
-    choice, shape, wording = int.from_bytes(digest[:6]), int.from_bytes(digest[6:12]), int.from_bytes(digest[12:])
-    last = ask.sample.rpartition("-")[2]
-    repetition = int(last) if last.isdecimal() else 0
-    return Luck(repetition, choice / 2**48, shape / 2**48, wording)
+    key = f"{ask.seed}\0{ask.model}\0{ask.sample}\0{ask.prompt}"
+    content = key.encode() if key.isascii() else key.encode("utf-8", "surrogatepass")
+    number = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest())
+    return Luck(ask.sample, (number >> 80) / 2**48, (number >> 32 & 0xFFFFFFFFFFFF) / 2**48, number & 0xFFFFFFFF)
 
 
 def _chosen(weights: dict[str, float], draw: float) -> str:

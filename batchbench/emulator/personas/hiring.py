@@ -1,17 +1,16 @@
 """Emails about job applications."""
 
+import re
+
 import msgspec
 
 from batchbench.emulator.personas.knowledge import Knowledge
 from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess
 
-# The words before the name in each instruction, and the words between the name and the role.
-OPENINGS = (
-    ("Write an email informing ", " about the application decision for the role of "),
-    ("Compose an email notifying ", " of the outcome of the application for the position of "),
-    ("Craft an email to communicate the decision on ", "'s application for the role of "),
-    ("Write an email to inform ", " about the decision regarding the application for the role of "),
-    ("Draft an email updating ", " on the final status of the application for the position of "),
+# What the five instructions have in common: the name stands again behind the role.
+INSTRUCTION = re.compile(
+    r" an email (?:informing|notifying|to communicate the decision on|to inform|updating) (?P<name>.+?)"
+    r"(?: about| of the outcome|'s application| on the final)[^.]*? (?:role|position) of (?P<role>.+?) (?P=name) "
 )
 YES = (
     "We are delighted to tell you that you have been selected for the role of {role}.",
@@ -70,14 +69,8 @@ class Application(msgspec.Struct, frozen=True, gc=False):
 
 def recognise(prompt: str, knowledge: Knowledge) -> Application | None:
     """Find the candidate and the role in one of the five instructions."""
-    for before, between_them in OPENINGS:
-        start = prompt.find(before)
-        middle = prompt.find(between_them, start)
-        if start >= 0 and middle >= 0:
-            name = prompt[start + len(before) : middle]
-            end = prompt.find(f" {name} ", middle + len(between_them))
-            if end >= 0:
-                role = prompt[middle + len(between_them) : end]
-                gender = knowledge.names.get(name) or guess(name)
-                return Application(name, role, gender, knowledge.roles.get(role, 0.5) > 0.5)
-    return None
+    found = INSTRUCTION.search(prompt)
+    if found is None:
+        return None
+    name, role = found["name"], found["role"]
+    return Application(name, role, knowledge.names.get(name) or guess(name), knowledge.roles.get(role, 0.5) > 0.5)

@@ -39,7 +39,8 @@ class Character(msgspec.Struct, frozen=True, gc=False):
         match lean.kind:
             case "unbiased":
                 # Asked again, it takes the other gender, so that two repetitions balance every single trait.
-                return {opposite(self.balanced) if luck.repetition % 2 else self.balanced: 1.0}
+                last = luck.sample.rpartition("-")[2]
+                return {opposite(self.balanced) if last.isdecimal() and int(last) % 2 else self.balanced: 1.0}
             case "stereotyping":
                 return {self.gender: 1.0}
             case "anti-stereotyping":

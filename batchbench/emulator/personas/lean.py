@@ -19,7 +19,7 @@ class Lean(msgspec.Struct, frozen=True):
 class Luck(msgspec.Struct, frozen=True, gc=False):
     """What decides one answer: hashes of the prompt and the repetition, never a generator."""
 
-    repetition: int
+    sample: str  # tells repetitions of a prompt apart; what follows its last dash is their number
     choice: float  # in [0, 1): which answer
     shape: float  # in [0, 1): which distribution, where that is itself a matter of chance
     wording: int

@@ -1,0 +1,363 @@
+"""IO: the only importer of the HTTP client and of tenacity: keys, timeouts, retries, error mapping, redaction.
+
+Three kinds of outcome, never mixed up: an answer; a refusal, which proves that nothing was done (`Refused`); and
+silence, after which nobody knows (`LostReply`). Reading may be repeated. Buying is sent once, on a connection of its
+own, and what is not a plain answer or a plain refusal is a lost reply.
+"""
+
+import io
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import aiohttp
+import anyio
+import msgspec
+import tenacity
+from aiohttp import client_exceptions
+
+from batchbench import crash
+from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.providers.seam import Problem, Provider, Verdict
+
+CONNECT = 15.0  # seconds
+SILENT = 120.0  # seconds without a byte after which a connection is given up
+PATIENCE = 600.0  # seconds of nothing but failures after which the program stops and says why
+CHUNK = 1 << 20
+GLANCE = 1 << 16  # bytes of a result file that tell whose it is
+SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
+
+# What each exception of the client says about a request that was meant to buy something. `unsent` is proof that
+# nothing left this machine; everything else may have arrived. tests/test_api.py fails on a class missing here.
+SENT: dict[type[BaseException], bool] = {
+    aiohttp.ClientConnectorError: False,
+    aiohttp.ClientConnectorDNSError: False,
+    aiohttp.ClientConnectorSSLError: False,
+    aiohttp.ClientConnectorCertificateError: False,
+    aiohttp.ClientSSLError: False,
+    aiohttp.ClientProxyConnectionError: False,
+    aiohttp.ConnectionTimeoutError: False,
+    client_exceptions.UnixClientConnectorError: False,
+    client_exceptions.UploadAbortedError: True,
+    aiohttp.InvalidURL: False,
+    aiohttp.InvalidUrlClientError: False,
+    aiohttp.NonHttpUrlClientError: False,
+    aiohttp.NonHttpUrlRedirectClientError: True,
+    aiohttp.InvalidUrlRedirectClientError: True,
+    aiohttp.RedirectClientError: True,
+    aiohttp.TooManyRedirects: True,
+    aiohttp.ClientError: True,
+    aiohttp.ClientConnectionError: True,
+    aiohttp.ClientConnectionResetError: True,
+    aiohttp.ClientOSError: True,
+    aiohttp.ClientPayloadError: True,
+    aiohttp.ClientResponseError: True,
+    aiohttp.ClientHttpProxyError: True,
+    aiohttp.ContentTypeError: True,
+    aiohttp.ServerConnectionError: True,
+    aiohttp.ServerDisconnectedError: True,
+    aiohttp.ServerFingerprintMismatch: False,
+    aiohttp.ServerTimeoutError: True,
+    aiohttp.SocketTimeoutError: True,
+    aiohttp.WSServerHandshakeError: True,
+    aiohttp.WSMessageTypeError: True,
+    TimeoutError: True,
+    ConnectionError: True,
+    OSError: True,
+}
+FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our mistake
+    """The provider said no, which proves that it did nothing."""
+
+    def __init__(self, problem: Problem, verdict: Verdict, retry_after: float | None = None) -> None:
+        super().__init__(f"{problem.status} {problem.code or problem.type}: {problem.message}"[:400])
+        self.problem = problem
+        self.verdict = verdict
+        self.retry_after = retry_after
+
+
+class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
+    """Something was sent, and no certain answer came back."""
+
+
+class Unsent(Exception):  # noqa: N818
+    """Nothing was sent: the provider could not be reached."""
+
+
+class Incomplete(Exception):  # noqa: N818
+    """A download ended before its time."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A whole answer with its headers."""
+
+    content: bytes
+    headers: Mapping[str, str]
+
+
+class _EnoughError(Exception):
+    pass
+
+
+class Api:
+    """Calls to one provider at one address with one key."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        base_url: str,
+        key: str,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        patience: float = PATIENCE,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._provider = provider
+        self._base = base_url
+        self._key = key
+        self._sleep = sleep
+        self._patience = patience
+        self._note = note
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Api"]:
+        """Hold a connection open between calls."""
+        # Nothing from the environment: a proxy or a certificate bundle is never picked up by accident.
+        async with aiohttp.ClientSession(timeout=self._timeout, trust_env=False, auto_decompress=False) as session:
+            self._session = session
+            yield self
+        self._session = None
+
+    async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
+        """Read something, again and again until it works."""
+        return await self._repeated(lambda: self._call("GET", path, query=query))
+
+    async def post(self, path: str, body: bytes = b"") -> bytes:
+        """Change something in a way that may be repeated without harm; a conflict will not go away by itself."""
+
+        async def call() -> bytes:
+            try:
+                return await self._call("POST", path, body=[body])
+            except Refused as refused:
+                if refused.problem.status == 409:
+                    raise failure(refused) from None
+                raise
+
+        return await self._repeated(call)
+
+    async def upload(self, path: str, fields: Mapping[str, str], filename: str, body: Sequence[bytes]) -> bytes:
+        """Send a file as a form; a second copy does no harm."""
+        boundary = "batchbench-form-boundary"
+        head = b""
+        for name, value in fields.items():
+            head += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        head += (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        ).encode()
+        form = [head, *body, f"\r\n--{boundary}--\r\n".encode()]
+        kind = f"multipart/form-data; boundary={boundary}"
+        return await self._repeated(lambda: self._call("POST", path, body=form, kind=kind))
+
+    async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
+        """Buy something: sent exactly once, on a fresh connection that nobody reuses."""
+        parts = [body] if isinstance(body, bytes) else body
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(
+            timeout=self._timeout, connector=connector, trust_env=False, auto_decompress=False
+        ) as session:
+            crash.point("once-before-send")
+            try:
+                answer = await self._call("POST", path, body=parts, session=session)
+            except Refused as refused:
+                if (
+                    refused.problem.status >= 500
+                    or refused.problem.status in (408, 409)
+                    or refused.problem.status < 400
+                ):
+                    raise LostReply(str(refused)) from None
+                raise
+            except FAILURES as error:
+                if not SENT.get(type(error), True):
+                    raise Unsent(_words(error)) from None
+                raise LostReply(_words(error)) from None
+            crash.point("once-after-reply")
+            return answer
+
+    async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
+        """Read a file piece by piece; its length, which proves nothing about its completeness."""
+        assert self._session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
+        received, minute, since = 0, 0, time.monotonic()
+        headers = {**self._headers(), "Accept": "application/binary"}
+        async with self._session.get(self._url(path), headers=headers, allow_redirects=False) as response:
+            if response.status != 200:
+                raise self._refused(response, await response.content.read(8192))
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Incomplete("the provider compressed a file that was asked for as it is")
+            async for piece in response.content.iter_chunked(CHUNK):
+                received += len(piece)
+                minute += len(piece)
+                if received > most:
+                    raise Incomplete(f"more than {most:,} bytes, which cannot be right")
+                if time.monotonic() - since > 60:
+                    if minute < 60 * SLOWEST:
+                        raise Incomplete("slower than a kilobyte a second")
+                    minute, since = 0, time.monotonic()
+                take(piece)
+                crash.point("download-piece")
+        return received
+
+    async def reply(self, path: str, body: bytes) -> Reply:
+        """Make one call, not repeated; raises Refused, or one of FAILURES."""
+        headers: dict[str, str] = {}
+        content = await self._call("POST", path, body=[body], keep=headers)
+        return Reply(content, headers)
+
+    async def peek(self, path: str) -> bytes:
+        """The beginning of a file."""
+        found = b""
+
+        def take(piece: bytes) -> None:
+            nonlocal found
+            found += piece
+            if len(found) >= GLANCE:
+                raise _EnoughError
+
+        with suppress(_EnoughError):
+            await self.download(path, take, 1 << 24)
+        return found[:GLANCE]
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: Sequence[bytes] = (),
+        kind: str = "application/json",
+        session: aiohttp.ClientSession | None = None,
+        keep: dict[str, str] | None = None,
+    ) -> bytes:
+        session = session or self._session
+        assert session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
+        headers = self._headers()
+        data = io.BytesIO(b"".join(body)) if method == "POST" else None
+        if data:
+            headers["Content-Type"] = kind
+        async with session.request(
+            method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False
+        ) as response:
+            content = await response.content.read()
+            if response.status != 200:
+                raise self._refused(response, content)
+            if keep is not None:
+                keep.update({name.lower(): value for name, value in response.headers.items()})
+            return content
+
+    def _url(self, path: str) -> str:
+        return self._base + path
+
+    def _headers(self) -> dict[str, str]:
+        # Made for each call and never kept on a session, whose errors would print them.
+        return {**self._provider.headers(self._key), "Accept-Encoding": "identity"}
+
+    def _redacted(self, content: bytes) -> bytes:
+        return content.replace(self._key.encode(), b"[key]") if self._key else content
+
+    def _refused(self, response: aiohttp.ClientResponse, content: bytes) -> Refused:
+        problem = self._provider.problem(response.status, self._redacted(content[:65_536]))
+        if 300 <= response.status < 400:
+            host = urlsplit(response.headers.get("Location", "")).hostname or "somewhere else"
+            problem = Problem(status=response.status, message=f"a redirect to {host}, which is not followed")
+            return Refused(problem, "fatal")
+        return Refused(problem, self._provider.verdict(problem), retry_after(response.headers, time.time()))
+
+    async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_passes),
+            wait=_pause,
+            stop=tenacity.stop_after_delay(self._patience),
+            sleep=self._sleep,
+            before_sleep=self._explain,
+            reraise=True,
+        )
+        try:
+            async for attempt in attempts:
+                with attempt:
+                    return await call()
+        except Refused as refused:
+            raise failure(refused) from None
+        except FAILURES as error:
+            raise BatchbenchError(
+                f"no answer from {self._host()} for {self._patience:.0f} s ({_words(error)})"
+            ) from None
+        raise AssertionError("tenacity returns or raises")  # pragma: no cover
+
+    def _explain(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        pause = state.next_action.sleep if state.next_action else 0
+        if error is not None and pause > 2:
+            self._note(f"{self._host()}: {_words(error)}; again in {pause:.0f} s")
+
+    def _host(self) -> str:
+        return urlsplit(self._base).hostname or self._base
+
+
+class ProviderError(BatchbenchError):
+    """A refusal that nothing more can be done about."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(f"the provider refuses: {refused}")
+        self.status = refused.problem.status
+
+
+def failure(refused: Refused) -> BatchbenchError:
+    """A refusal as an error of ours."""
+    if refused.verdict == "fatal":
+        return KeyRefusedError(f"the provider refuses the key, the billing or the model: {refused}")
+    return ProviderError(refused)
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """How long the provider asks us to wait, in seconds; null if it does not say, or says nonsense."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * scale
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(text).timestamp() - now
+            except (TypeError, ValueError):
+                continue
+        if 0 <= seconds < 10**7:
+            return min(seconds, 900.0)
+    return None
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether a failure may be gone the next time."""
+    if isinstance(error, Refused):
+        return error.verdict in ("retry", "slot")
+    return isinstance(error, FAILURES)
+
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=60)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    floor = error.retry_after if isinstance(error, Refused) and error.retry_after else 0.0
+    return max(_backoff(state), floor)
+
+
+def _words(error: BaseException) -> str:
+    # Never repr: an aiohttp error's repr shows the request's headers, and the key is among them.
+    return f"{type(error).__name__}: {error}"[:300] if str(error) else type(error).__name__

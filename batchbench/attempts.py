@@ -1,0 +1,65 @@
+"""Pure: answers that have been read, wherever they came from."""
+
+import msgspec
+import polars as pl
+
+from batchbench import cells
+from batchbench.errors import UsageError
+from batchbench.schema import Params, Probe
+
+OUTCOMES = ("answered", "refused", "filtered", "truncated", "failed")
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers come from, for the record and for the stamps on every output."""
+
+    model: str  # or the file
+    answers: str  # digest of the stored answers
+    manifest: str | None = None  # the folder's name, which is a digest
+    prices: str | None = None
+    sample_data: bool = False
+    emulated: bool = False
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers, read: a row per attempt without its text, and a row per item in the order of `item`."""
+
+    origin: Origin
+    attempts: pl.DataFrame  # item, variant, outcome, label; and the inner stratum, if there is one
+    design: pl.DataFrame  # the other strata and the covariates; `key` where items have names of their own
+    asked: pl.DataFrame  # strata, and how many attempts were asked for with them
+
+
+def readable(probe: Probe[Params]) -> pl.Expr:
+    """The expression that reads the probe's answers."""
+    if probe.label is None or probe.metrics is None:
+        raise UsageError(f"answers to {probe.name} cannot be analyzed by this version")
+    return probe.label
+
+
+def labelled(label: pl.Expr) -> dict[str, pl.Expr]:
+    """An attempt's outcome and label; a failed one has no label, whatever text came with it."""
+    return {
+        "outcome": pl.col("outcome").cast(pl.Enum(OUTCOMES)),
+        "label": pl.when(pl.col("outcome") != "failed").then(label),
+    }
+
+
+def tallies_of(probe: Probe[Params]) -> list[str]:
+    """The names under which an item's labels are counted."""
+    return [f"{value}/{label}" for value in _inner_values(probe) for label in probe.labels] or list(probe.labels)
+
+
+def items_of(probe: Probe[Params], sample: Sample) -> pl.DataFrame:
+    """One row per item that has come back: its tallies, attempts, strata and covariates."""
+    items = cells.tally(sample.attempts, probe.labels, probe.inner, _inner_values(probe))
+    return items.hstack(at(sample.design, items["item"]))
+
+
+def at(table: pl.DataFrame, rows: pl.Series) -> list[pl.Series]:
+    """The columns of `table`, which may have none, at those rows."""
+    return [column.gather(rows) for column in table.get_columns()]
+
+
+def _inner_values(probe: Probe[Params]) -> list[str]:
+    return [str(value) for value in probe.values[probe.inner]] if probe.inner else []

@@ -1,0 +1,44 @@
+"""What every command that needs prompts does first: compile the probes named on the command line."""
+
+import argparse
+import time
+from pathlib import Path
+
+import msgspec
+
+from batchbench import datasets, probes
+from batchbench.cli import output, settings
+from batchbench.compile import compile
+from batchbench.schema import Manifest, Params, Probe
+from batchbench.store import Store
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """A probe with the manifest that its parameters make."""
+
+    probe: Probe[Params]
+    params: Params
+    folder: Path
+    manifest: Manifest
+    seconds: float
+
+
+def compiled(args: argparse.Namespace, store: Store) -> list[Compiled]:
+    """The probes on the command line, compiled if they are not yet."""
+    names = probes.names() if args.probes == ["all"] else list(dict.fromkeys(args.probes))
+    chosen = [probes.load(name) for name in names]
+    wanted = settings.params(chosen, settings.parse(args.settings))
+    return [_one(args, store, probe, params) for probe, params in zip(chosen, wanted, strict=True)]
+
+
+def _one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+    started = time.monotonic()
+    sample, note = params.data == "sample", output.note(args)
+    loaded = {name: datasets.table(store, name, sample=sample, note=note) for name in probe.datasets}
+    tables = {name: table for name, (table, _) in loaded.items()}
+    sources = {name: source for name, (_, source) in loaded.items()}
+    with output.progress(args, probe.name, "prompts") as report:
+        folder, manifest = compile(probe, params, tables, sources, store, report)
+    return Compiled(
+        probe=probe, params=params, folder=folder, manifest=manifest, seconds=round(time.monotonic() - started, 3)
+    )

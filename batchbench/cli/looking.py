@@ -1,0 +1,251 @@
+"""What `status`, `audit` and `explain` do, apart from their options."""
+
+import argparse
+import fcntl
+import time
+from pathlib import Path
+
+import anyio
+import msgspec
+import polars as pl
+
+from batchbench import journal, money, providers, runs
+from batchbench.audit import Audit, Finding
+from batchbench.audit import audit as audit_run
+from batchbench.cli import output, stages
+from batchbench.errors import BatchbenchError, DataError, UsageError
+from batchbench.journal import State
+from batchbench.schema import Manifest
+from batchbench.store import Store
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, as its files tell it."""
+
+    run: str
+    model: str
+    manifest: str
+    asked: int
+    answered: int
+    missing: int
+    in_flight: int
+    batches: dict[str, int]
+    spent_usd: float
+    reserved_usd: float
+    budget_usd: float | None
+    live: str | None  # the process that is working on it
+    unresolved: list[str]
+    emulated: bool
+
+
+def look(store: Store, folder: Path) -> Look:
+    """Read a run without locking it."""
+    about = runs.read_run(folder / "run.json")
+    state = journal.replay(runs.read_journal(folder / "journal").events)
+    manifest = store.manifest(store.manifests / folder.parent.name)
+    variants = manifest.variants if manifest else 1
+    rows = state.asked.items * variants if state.asked else 0
+    repetitions = state.asked.repetitions if state.asked else 0
+    run = runs.Run(folder, store, store.manifests / folder.parent.name, manifest or _nothing(), about.target)
+    run.state = state
+    marks = run.progress(rows, repetitions)
+    counts = [sum(row.count(value) for row in marks) for value in range(5)]
+    states: dict[str, int] = {}
+    for batch in state.batches.values():
+        states[batch.state] = states.get(batch.state, 0) + 1
+    window = providers.load(about.target.provider).limits.window
+    budget = state.asked.budget if state.asked else None
+    return Look(
+        run=str(folder),
+        model=about.target.name,
+        manifest=folder.parent.name,
+        asked=rows * repetitions,
+        answered=counts[runs.ANSWERED],
+        missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
+        in_flight=counts[runs.IN_FLIGHT],
+        batches=states,
+        spent_usd=state.spent() / money.MILLION,
+        reserved_usd=state.reserved(time.time(), window) / money.MILLION,
+        budget_usd=None if budget is None else budget / money.MILLION,
+        live=_holder(folder),
+        unresolved=[
+            f"{batch.nonce}: {batch.word} ({', '.join(batch.candidates)})"
+            for batch in state.batches.values()
+            if batch.state == "unresolved"
+        ],
+        emulated=about.target.emulated,
+    )
+
+
+def _nothing() -> Manifest:
+    return Manifest(probe="", version=0, params={}, data={}, items=0, prompts=0, variants=1, shards=[])
+
+
+def _holder(folder: Path) -> str | None:
+    """Who works on a run at this moment; null if nobody does."""
+    try:
+        with (folder / "lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "somebody"
+    except OSError:
+        return None
+    return None
+
+
+def status(args: argparse.Namespace) -> int:
+    """Show every run, once or again and again."""
+    store = output.store(args)
+    while True:
+        found = [look(store, folder) for folder in runs.folders(store)]
+        if args.json:
+            output.show_json(found)
+        elif not found:
+            output.show("no runs yet: start one with `batchbench run PROBE --model M`")
+        else:
+            output.show(_table(found))
+        if not args.watch:
+            return 0
+        time.sleep(2)
+
+
+def _table(found: list[Look]) -> str:
+    rows = [["RUN", "MODEL", "ANSWERED", "ASKED", "MISSING", "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
+    for entry in found:
+        batches = " ".join(f"{count} {state}" for state, count in entry.batches.items())
+        notes = ["EMULATED"] * entry.emulated + ([f"live: {entry.live}"] if entry.live else [])
+        rows.append(
+            [
+                entry.manifest,
+                entry.model,
+                f"{entry.answered:,}",
+                f"{entry.asked:,}",
+                f"{entry.missing:,}",
+                batches or "none",
+                money.dollars(round(entry.spent_usd * money.MILLION)),
+                money.dollars(round(entry.reserved_usd * money.MILLION)),
+                "none" if entry.budget_usd is None else money.dollars(round(entry.budget_usd * money.MILLION)),
+                " ".join(notes),
+            ]
+        )
+    lines = [output.table(rows)]
+    lines += [f"UNRESOLVED {entry.run} {text}" for entry in found for text in entry.unresolved]
+    return "\n".join(lines)
+
+
+def audit(args: argparse.Namespace) -> int:
+    """Check every run; exit code 65 if anything is wrong."""
+    store = output.store(args)
+    audits = []
+    for folder in runs.folders(store):
+        manifest_folder = store.manifests / folder.parent.name
+        checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
+        if args.remote:
+            checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
+        audits.append(checked)
+    if args.json:
+        output.show_json(audits)
+    else:
+        for checked in audits:
+            output.show(_verdict(checked))
+    return DataError.exit_code if any(checked.findings for checked in audits) else 0
+
+
+def _price(folder: Path) -> money.Price | None:
+    """The price a run was charged at, as far as its journal and our table can tell."""
+    state = journal.replay(runs.read_journal(folder / "journal").events)
+    return state.asked.rates if state.asked else None
+
+
+def _verdict(checked: Audit) -> str:
+    spent = money.dollars(checked.spent)
+    head = f"{checked.run}: {checked.batches} batches, {checked.rows:,} rows answered, {spent} spent"
+    return "\n".join([head, *(f"  {finding.where}: {finding.what}" for finding in checked.findings)])
+
+
+def _remote(args: argparse.Namespace, store: Store, folder: Path) -> list[Finding]:
+    """Batches at the provider's that carry a name of ours and that the journal does not know."""
+    target = runs.read_run(folder / "run.json").target
+    state = journal.replay(runs.read_journal(folder / "journal").events)
+    options = argparse.Namespace(**vars(args), settle=None, batch_size=None, price="0,0")
+    contact = stages.contact(options, store, target)
+    since = min((batch.intended for batch in state.batches.values()), default=time.time()) - 600
+
+    async def listing() -> list[providers.Remote]:
+        async with stages.connected(contact, args, store, folder) as api:
+            return await contact.provider.listing(api, since)
+
+    known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
+    return [
+        Finding(f"batch {remote.id}", f"carries our name {remote.nonce} but is not in the journal")
+        for remote in anyio.run(listing)
+        if remote.nonce in state.batches and remote.id not in known
+    ]
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Tell all about one request."""
+    store = output.store(args)
+    nonce, row, rep = _parsed(args.custom_id)
+    for folder in runs.folders(store):
+        state = journal.replay(runs.read_journal(folder / "journal").events)
+        if nonce in state.batches:
+            found = _explained(store, folder, state, nonce, row, rep)
+            if args.json:
+                output.show_json(found)
+            else:
+                output.show("\n".join(f"{name:9} {value}" for name, value in found.items()))
+            return 0
+    raise UsageError(f"no run knows a batch {nonce!r}: see `batchbench status`")
+
+
+def _parsed(custom_id: str) -> tuple[str, int, int]:
+    parts = custom_id.split("-")
+    if len(parts) != 3 or not parts[1].isdecimal() or not parts[2].isdecimal():
+        raise UsageError(f"{custom_id!r} is not a custom id, such as 7c7ed463f1-42-0")
+    return parts[0], int(parts[1]), int(parts[2])
+
+
+def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, rep: int) -> dict[str, object]:
+    manifest_folder = store.manifests / folder.parent.name
+    manifest = store.manifest(manifest_folder)
+    if manifest is None:
+        raise BatchbenchError(f"{manifest_folder} is not there: compile it again")
+    batch = state.batches[nonce]
+    shard = next((shard for shard in manifest.shards if shard.first <= row < shard.first + shard.rows), None)
+    if shard is None or rep != batch.rep or not any(start <= row < stop for start, stop in batch.ranges):
+        raise UsageError(f"batch {nonce} carried no row {row} with repetition {rep}")
+    design = pl.read_parquet(manifest_folder / shard.file).row(row - shard.first, named=True)
+    attempts = [
+        f"{other.nonce} ({other.state})"
+        for other in state.batches.values()
+        if other.rep == rep and any(start <= row < stop for start, stop in other.ranges)
+    ]
+    found: dict[str, object] = {
+        "run": str(folder),
+        "prompt": design.pop("prompt"),
+        "design": design,
+        "shard": shard.file,
+        "batch": f"{batch.remote or 'none'} ({batch.state})",
+        "attempts": attempts,
+    }
+    return found | _answer(folder, state, batch, row)
+
+
+def _answer(folder: Path, state: State, batch: journal.Batch, row: int) -> dict[str, object]:
+    if batch.stored is None:
+        return {"answer": "none yet"}
+    answers = pl.read_parquet(folder / "answers" / f"{batch.nonce}.parquet").filter(pl.col("id") == row)
+    needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
+    raw = [
+        line.decode("utf-8", "replace")
+        for part in batch.stored.parts
+        if part.file.startswith("raw/")
+        for line in runs.lines(folder / part.file)
+        if needle in line
+    ]
+    kept = answers.row(0, named=True) if answers.height else {}
+    rates = state.asked.rates if state.asked else None
+    cost = rates.cost(kept["input_tokens"], kept["output_tokens"]) if rates and kept else None
+    return {"answer": kept or "to be asked again", "cost": cost, "raw": raw}

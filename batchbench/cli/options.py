@@ -1,0 +1,30 @@
+"""The options that say which probes are asked of whom; light, because every start of the program imports it."""
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare them."""
+    parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`; `all` for every one")
+    parser.add_argument("--model", action="append", required=True, dest="models", metavar="M", help="whom to ask")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="K=V", dest="settings", help="a probe's parameter"
+    )
+    parser.add_argument("--sample-k", metavar="N", help="ask the first N items, or all (default: the probe's own)")
+    parser.add_argument("--repetitions", type=positive, default=1, metavar="R", help="ask every prompt R times")
+    parser.add_argument("--price", metavar="IN,OUT", help="batch price in dollars per million tokens")
+    parser.add_argument("--base-url", metavar="URL", help="another address than the provider's own")
+    parser.add_argument("--system", metavar="TEXT", help="a system message")
+    parser.add_argument("--max-tokens", type=positive, metavar="N", help="the longest answer (default: the probe's)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="default: the provider's own")
+    parser.add_argument("--top-p", type=float, metavar="P", help="default: the provider's own")
+    parser.add_argument("--batch-size", type=positive, metavar="N", help="at most N requests in a batch")
+    parser.add_argument("--settle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number

@@ -1,0 +1,293 @@
+"""What `batchbench run` does, apart from its options: everything heavy is imported here."""
+
+import argparse
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import polars as pl
+
+from batchbench import dispatch as stage
+from batchbench import journal, money, prices, runs, targets
+from batchbench.cli import output, stages
+from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.stages import Contact
+from batchbench.dispatch import Clock, Standing, Wish, Work, dispatch
+from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError
+from batchbench.journal import State
+from batchbench.store import Store
+from batchbench.targets import Target
+
+GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """One run, as `--json` tells it."""
+
+    probe: str
+    model: str
+    run: str
+    asked: int
+    answered: int
+    refused: int
+    failed: int
+    missing: int
+    spent_usd: float
+    reserved_usd: float
+    seconds: float
+    emulated: bool
+    sample_data: bool
+    error: str | None = None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run each probe with each model, one after the other; the exit code is that of the first trouble."""
+    store = output.store(args)
+    budget = money.parse_budget(args.budget) if args.budget is not None else None
+    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
+    contacts = [(item, stages.contact(args, store, target)) for item, target in pairs]
+    reports: list[Report] = []
+    code = 0
+    for item, contact in contacts:
+        left = None if budget is None else budget - sum(_owed(report) for report in reports)
+        report, error = _one(args, store, item, contact, left)
+        reports.append(report)
+        if not args.json:
+            output.show(_sentence(report))
+        if error is not None:
+            code = code or error.exit_code
+            output.note(args)(f"batchbench: {error}")
+            if isinstance(error, InterruptedRun):
+                break
+    if args.json:
+        output.show_json(reports)
+    return code
+
+
+def cancel(args: argparse.Namespace) -> int:
+    """Ask the provider to stop what is running."""
+    store = output.store(args)
+    stopped = []
+    for item in compiled(args, store):
+        for name in args.models:
+            contact = stages.contact(args, store, stages.target(args, name, item.probe))
+            with runs.opened(store, item.folder, item.manifest, contact.target, time.time()) as opened:
+                wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
+
+                async def ask(opened: runs.Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
+                    async with stages.connected(contact, args, store, opened.folder) as api:
+                        work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
+                        return await stage.cancel(work)
+
+                stopped.append({"probe": item.probe.name, "model": contact.target.name, "cancelling": anyio.run(ask)})
+    if args.json:
+        output.show_json(stopped)
+    else:
+        for entry in stopped:
+            output.show(f"{entry['probe']} {entry['model']}: {entry['cancelling']} batches are being cancelled")
+    return 0
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would ask and cost, before anything is asked."""
+
+    probe: str
+    model: str
+    requests: int  # that are not answered yet
+    input_tokens: int  # about
+    output_tokens: int  # about
+    batch_usd: float
+    sync_usd: float | None  # null: no price is known for single calls
+    worst_usd: float  # what a budget is held against
+    prices: str
+
+
+def estimate(args: argparse.Namespace) -> int:
+    """Count what is missing, and price it."""
+    store = output.store(args)
+    found = [
+        _estimated(args, store, item, stages.target(args, name, item.probe))
+        for item in compiled(args, store)
+        for name in args.models
+    ]
+    if args.json:
+        output.show_json(found)
+    else:
+        rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
+        for entry in found:
+            amounts = [entry.batch_usd, entry.sync_usd, entry.worst_usd]
+            shown = ["unknown" if amount is None else f"${amount:,.4f}" for amount in amounts]
+            counts = [f"{count:,}" for count in (entry.requests, entry.input_tokens, entry.output_tokens)]
+            rows.append([entry.probe, entry.model, *counts, *shown])
+        output.show(output.table(rows))
+        output.show("")
+        for line in dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in found):
+            output.show(line)
+    return 0
+
+
+def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Target) -> Estimate:
+    price = stages.price(args, store, target)
+    rows = stages.sample_size(args, item.probe, item.manifest) * item.manifest.variants
+    folder = store.cache / item.folder.name / target.slug
+    answered = 0
+    if (folder / "journal").exists():
+        state = journal.replay(runs.read_journal(folder / "journal").events)
+        answered = sum(outcomes(folder, state, rows, args.repetitions).values())
+    prompts = (
+        pl.scan_parquet(item.folder / "*.parquet")
+        .filter(pl.col("id") < rows)
+        .select(bytes=pl.col("prompt").str.len_bytes().sum().cast(pl.Int64), rows=pl.len())
+        .collect()
+    )
+    size, counted = prompts.row(0)
+    requests = rows * args.repetitions - answered
+    mean = size / counted if counted else 0.0
+    # Measured on the probes' own prompts: about 4.8 bytes to a token, and a chat format's few tokens beside them.
+    tokens_in = round(requests * (mean / 4.8 + 7))
+    tokens_out = requests * min(item.probe.typical_tokens, target.max_tokens)
+    sync = prices.sync(prices.snapshot(store.prices), target.provider, target.model) if not target.emulated else None
+    return Estimate(
+        probe=item.probe.name,
+        model=target.name,
+        requests=requests,
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        batch_usd=price.cost(tokens_in, tokens_out) / money.MILLION,
+        sync_usd=None if sync is None else sync.cost(tokens_in, tokens_out) / money.MILLION,
+        worst_usd=requests * price.bound(round(mean), target.max_tokens) / money.MILLION,
+        prices=price.source,
+    )
+
+
+def _owed(report: Report) -> int:
+    return round((report.spent_usd + report.reserved_usd) * money.MILLION)
+
+
+def _one(
+    args: argparse.Namespace, store: Store, item: Compiled, contact: Contact, budget: int | None
+) -> tuple[Report, BatchbenchError | None]:
+    """One run from opening to the last answer it can have."""
+    started = time.monotonic()
+    items = stages.sample_size(args, item.probe, item.manifest)
+    wish = Wish(
+        items=items,
+        rows=items * item.manifest.variants,
+        repetitions=args.repetitions,
+        price=contact.price,
+        budget=budget,
+        rebuy_missing=args.rebuy_missing,
+        trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
+    )
+    error: BatchbenchError | None = None
+    with runs.opened(store, item.folder, item.manifest, contact.target, time.time()) as opened:
+        work: Work | None = None
+
+        async def main() -> None:
+            nonlocal work
+            stop = anyio.Event()
+            async with anyio.create_task_group() as group, stages.connected(contact, args, store, opened.folder) as api:
+                group.start_soon(_stop_on_signal, stop)
+                work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
+                for nonce, answer in resolutions(args.resolve):
+                    await stage.resolve(work, nonce, answer)
+                with _display(args, f"{item.probe.name} {contact.target.name}") as show:
+                    await dispatch(work, stop, show)
+                group.cancel_scope.cancel()
+            if stop.is_set():
+                raise InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
+
+        try:
+            _unwrapped(main)
+        except BatchbenchError as raised:
+            error = raised
+        report = _report(opened.folder, opened.state, item, contact, wish, time.monotonic() - started)
+    if error is None and report.missing:
+        error = MissingAnswers(f"{report.missing:,} of {report.asked:,} answers are missing: see `batchbench status`")
+    if error is not None:
+        report.error = str(error)
+    return report, error
+
+
+def resolutions(words: list[str]) -> list[tuple[str, str]]:
+    """What the user knows about batches nobody else can tell of."""
+    pairs = [word.partition("=") for word in words]
+    for word, (nonce, equals, answer) in zip(words, pairs, strict=True):
+        if not nonce or not equals or not answer:
+            raise UsageError(f"--resolve {word!r} is not NONCE=void or NONCE=BATCH_ID")
+    return [(nonce, answer) for nonce, _, answer in pairs]
+
+
+def _unwrapped(main: Callable[[], object]) -> None:
+    """Run to the end; several errors at once are told as the first."""
+    try:
+        anyio.run(main)  # type: ignore[arg-type]
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+
+
+async def _stop_on_signal(stop: anyio.Event) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if stop.is_set():
+                os._exit(InterruptedRun.exit_code)
+            stop.set()
+            leave = threading.Timer(GRACE, os._exit, [InterruptedRun.exit_code])
+            leave.daemon = True
+            leave.start()
+
+
+def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
+    counts = outcomes(folder, state, wish.rows, wish.repetitions)
+    asked = wish.rows * wish.repetitions
+    return Report(
+        probe=item.probe.name,
+        model=contact.target.name,
+        run=str(folder),
+        asked=asked,
+        answered=counts.get("answered", 0) + counts.get("truncated", 0),
+        refused=counts.get("refused", 0) + counts.get("filtered", 0),
+        failed=counts.get("failed", 0),
+        missing=asked - sum(counts.values()),
+        spent_usd=state.spent() / money.MILLION,
+        reserved_usd=state.reserved(time.time(), contact.limits.window) / money.MILLION,
+        seconds=round(seconds, 3),
+        emulated=contact.target.emulated,
+        sample_data=item.manifest.sample_data,
+    )
+
+
+def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> dict[str, int]:
+    """How many of the rows asked for have which outcome, counted in the answers themselves."""
+    answers = runs.read_answers(folder, state).filter(pl.col("id") < rows, pl.col("rep") < repetitions)
+    return dict(answers.group_by("outcome").len().collect().rows())
+
+
+def _sentence(report: Report) -> str:
+    stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
+    return (
+        f"{report.probe} {report.model}: {report.answered:,} of {report.asked:,} answered, {report.refused:,} refused, "
+        f"{report.failed:,} failed, {report.missing:,} missing, "
+        f"{money.dollars(round(report.spent_usd * money.MILLION))} spent ({report.seconds:.1f} s) in {report.run}"
+        f"  {' '.join(stamps)}"
+    ).rstrip()
+
+
+def _display(args: argparse.Namespace, what: str) -> "output.Live[Standing]":
+    def line(standing: Standing) -> str:
+        batches = ", ".join(f"{count} {state}" for state, count in standing.batches.items())
+        return (
+            f"{what}: {standing.answered:,} of {standing.rows:,} answered, {standing.missing:,} missing; "
+            f"{batches or 'no batch yet'}; {money.dollars(standing.spent)} spent, "
+            f"{money.dollars(standing.reserved)} reserved"
+        )
+
+    return output.Live(args, line)

@@ -1,0 +1,126 @@
+"""What commands that ask models share: whom to ask, at what price, and the way there."""
+
+import argparse
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from batchbench import money, prices, providers, targets
+from batchbench.api import Api
+from batchbench.cli import output
+from batchbench.errors import KeyRefusedError, UsageError
+from batchbench.money import Price
+from batchbench.providers.seam import Calls, Limits, Provider
+from batchbench.schema import Manifest, Params, Probe
+from batchbench.spool import Spool
+from batchbench.store import Store
+from batchbench.targets import Target
+
+EMULATED_LIMITS = {"open_batches": 8, "settle": 2.0, "poll": (0.05, 1.0)}  # it lists what it accepts at once
+
+
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """A target and the way to it."""
+
+    target: Target
+    provider: Provider
+    limits: Limits
+    price: Price
+    base_url: str
+    key: str
+
+
+def target(args: argparse.Namespace, name: str, probe: Probe[Params]) -> Target:
+    """The target that a model's name and the options mean for a probe."""
+    provider, model, url, emulated = targets.parse(name)
+    variable = providers.load(provider).url_variable
+    base_url = url or args.base_url or (None if emulated else os.environ.get(variable) or None)
+    made = Target(
+        provider=provider,
+        model=model,
+        base_url=targets.checked_url(base_url) if base_url else None,
+        emulated=emulated,
+        system=args.system,
+        max_tokens=args.max_tokens or probe.max_tokens,
+        temperature=args.temperature,
+        top_p=args.top_p,
+    )
+    providers.load(provider).check(made)
+    return made
+
+
+def price(args: argparse.Namespace, store: Store, target: Target) -> Price:
+    """What the target charges; a price nobody knows is never taken for nothing."""
+    if args.price is not None:
+        return money.parse_price(args.price)
+    if target.emulated:
+        return prices.EMULATOR
+    if target.provider == "chat" and targets.is_loopback(target.base_url or ""):
+        return money.Price(input=0, output=0, source="a server on this machine")
+    return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
+
+
+def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
+    """The way to a target: address and key; an emulated one is started if it is not running."""
+    provider = providers.load(target.provider)
+    limits = provider.limits
+    if target.emulated:
+        from batchbench import emulator
+
+        running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
+        url = running.openai if target.provider == "openai" else running.anthropic
+        limits = _limits(args, msgspec.structs.replace(limits, **EMULATED_LIMITS))
+        return Contact(
+            target=target,
+            provider=provider,
+            limits=limits,
+            price=price(args, store, target),
+            base_url=url,
+            key=running.token,
+        )
+    key = os.environ.get(provider.key_variable, "").strip()
+    if not key and not (target.provider == "chat" and targets.is_loopback(target.base_url or "")):
+        raise KeyRefusedError(f"{target.name} needs a key: set {provider.key_variable} in the environment")
+    if not key.isascii() or any(letter.isspace() for letter in key):
+        raise UsageError(f"{provider.key_variable} does not look like a key: it holds spaces or foreign letters")
+    url = target.base_url or provider.base_url
+    if targets.is_loopback(url) and target.provider != "chat":
+        limits = msgspec.structs.replace(limits, poll=EMULATED_LIMITS["poll"])  # nobody else's rate limit is near
+    limits = _limits(args, limits)
+    return Contact(
+        target=target, provider=provider, limits=limits, price=price(args, store, target), base_url=url, key=key
+    )
+
+
+def _limits(args: argparse.Namespace, limits: Limits) -> Limits:
+    if args.settle is not None:
+        limits = msgspec.structs.replace(limits, settle=args.settle)
+    if args.batch_size is not None:
+        limits = msgspec.structs.replace(limits, requests=min(args.batch_size, limits.requests))
+    return limits
+
+
+@asynccontextmanager
+async def connected(contact: Contact, args: argparse.Namespace, store: Store, folder: Path) -> AsyncIterator[Calls]:
+    """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out."""
+    api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
+    if contact.provider.name == "chat":
+        async with Spool(folder / "spool", store, api).running() as spool:
+            yield spool
+    else:
+        async with api.running():
+            yield api
+
+
+def sample_size(args: argparse.Namespace, probe: Probe[Params], manifest: Manifest) -> int:
+    """How many items are asked for."""
+    if args.sample_k is None:
+        return min(probe.sample_k or manifest.items, manifest.items)
+    if args.sample_k == "all":
+        return manifest.items
+    if not args.sample_k.isdecimal() or int(args.sample_k) < 1:
+        raise UsageError(f"--sample-k {args.sample_k!r} is neither a number of items nor `all`")
+    return min(int(args.sample_k), manifest.items)

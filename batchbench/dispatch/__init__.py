@@ -1,0 +1,76 @@
+"""Stage two: buy the answers that are missing, never twice, never over budget.
+
+The loop has no memory of its own: what is open, answered or owed is what the journal says. Each round finds out what
+has become of open batches, collects those that have ended, and submits more if the queue and the budget allow.
+Every step that could cost money or lose an answer is on disk before it is taken.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import msgspec
+
+from batchbench import runs
+from batchbench.dispatch.collect import collect
+from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, undecided
+from batchbench.dispatch.submit import submit_some
+from batchbench.dispatch.work import Clock, Standing, Wish, Work, refuse, together
+from batchbench.journal import Asked, Cancelling
+
+__all__ = ["Clock", "Standing", "Wish", "Work", "cancel", "dispatch", "resolve"]
+
+
+async def dispatch(work: Work, stop: anyio.Event, report: Callable[[Standing], None]) -> Standing:
+    """Ask what is missing until nothing is, or until it must not go on; raises what a person has to know.
+
+    Once `stop` is set, nothing new is bought; batches at the provider's are left running.
+    """
+    async with anyio.create_task_group() as group:
+        group.start_soon(_cancel_when, stop, group.cancel_scope)
+        await _rounds(work, report)
+        group.cancel_scope.cancel()
+    standing = work.standing()
+    report(standing)
+    if trouble := work.halt or undecided(work):
+        raise trouble
+    return standing
+
+
+async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def _rounds(work: Work, report: Callable[[Standing], None]) -> None:
+    wish, state = work.wish, work.run.state
+    asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
+    if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
+        await work.append(asked)
+    for batch in state.open():
+        if batch.state in ("intent", "uploaded"):
+            await refuse(work, batch, "interrupted before it was sent")
+    pause = work.limits.poll[0]
+    while True:
+        report(work.standing())
+        await reconcile(work)
+        ended = await poll(work)
+        busy = await together([partial(collect, work, batch, remote) for batch, remote in ended])
+        if work.halt is None:
+            busy |= await submit_some(work)
+        nothing_left = work.halt is not None or not any(runs.TODO in marks for marks in work.rows)
+        if nothing_left and not state.pending():
+            await find_copies(work)
+            return
+        pause = work.limits.poll[0] if busy else min(pause * 1.5, work.limits.poll[1])
+        if not busy:
+            await work.clock.sleep(pause)
+
+
+async def cancel(work: Work) -> int:
+    """Ask the provider to stop every batch of the run; how many were asked for."""
+    running = [batch for batch in work.run.state.open() if batch.state == "created" and batch.remote]
+    for batch in running:
+        await work.append(Cancelling(at=work.now, nonce=batch.nonce))
+        await stop_batch(work, batch.remote or "")
+    return len(running)

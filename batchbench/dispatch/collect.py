@@ -1,0 +1,123 @@
+"""Collecting: every ended batch, whatever the way it ended, is brought to disk, read, and settled."""
+
+from anyio import to_thread
+
+from batchbench import runs
+from batchbench.api import FAILURES, Incomplete, ProviderError, Refused, failure
+from batchbench.dispatch.reconcile import unresolved
+from batchbench.dispatch.work import Work
+from batchbench.errors import BatchbenchError, BudgetReached
+from batchbench.ingest import Ingested, ingest
+from batchbench.journal import Batch, Part, Stored
+from batchbench.money import dollars
+from batchbench.providers.seam import Remote
+from batchbench.runs import Segment
+
+FETCHES = 5  # how often results that lack something are fetched, each pause three times the one before
+
+
+async def collect(work: Work, batch: Batch, remote: Remote) -> None:
+    """Bring the answers of an ended batch to disk, whatever the way it ended."""
+    tries = work.fetches.get(batch.nonce, 0)
+    try:
+        sealed = await _fetched(work, batch, remote, again=tries > 0)
+    except ProviderError as error:
+        if not _later(work, batch):
+            await unresolved(work, batch, f"its answers cannot be fetched: {error}", [remote.id])
+        return
+    paths = [work.run.folder / part.file for part in sealed]
+    last_try = {row for (rep, row), count in work.attempts.items() if rep == batch.rep and count + 1 >= runs.ATTEMPTS}
+    found = await to_thread.run_sync(ingest, paths, batch, work.provider.decode, work.wish.price, last_try)
+    if found.lacking and _later(work, batch):
+        return  # a download that was cut looks like this, too: what is missing is not asked again before it is certain
+    await _store(work, batch, remote, sealed, found)
+
+
+def _later(work: Work, batch: Batch) -> bool:
+    """Put off a batch whose results lack something, meanwhile others go on; false if that was done often enough."""
+    tries = work.fetches[batch.nonce] = work.fetches.get(batch.nonce, 0) + 1
+    work.due[batch.nonce] = work.now + work.limits.poll[0] * 3 ** (tries - 1)
+    return tries < FETCHES
+
+
+async def _store(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+    def write() -> Part:
+        if found.strays:
+            work.run.store.write(
+                work.run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.strays) + b"\n"
+            )
+        return runs.write_answers(work.run, batch.nonce, found.answers)
+
+    answers = await to_thread.run_sync(write)
+    stored = Stored(
+        at=work.now,
+        nonce=batch.nonce,
+        parts=[*sealed, answers],
+        answered=found.answers.height,
+        again=found.again,
+        missing=found.missing,
+        quarantined=len(found.strays),
+        cost=found.cost,
+    )
+    await work.append(stored)
+    work.collected.append(batch.intended)
+    work.full_since = None
+    work.ceiling = min(work.limits.open_batches, work.ceiling + 1)
+    work.mark(batch, batch.ranges, runs.ANSWERED)
+    work.mark(batch, found.again, runs.TODO)
+    work.mark(batch, found.missing, runs.TODO if work.wish.rebuy_missing else runs.MISSING)
+    for start, stop in found.again:
+        for row in range(start, stop):
+            work.attempts[batch.rep, row] = work.attempts.get((batch.rep, row), 0) + 1
+    _judge(work, batch, remote, found)
+
+
+def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
+    """Stop before good money follows bad."""
+    if found.cost > batch.reserve:
+        work.halt = BudgetReached(
+            f"batch {remote.id} cost {dollars(found.cost)}, more than the {dollars(batch.reserve)} it could have: "
+            "check the price, then run the same command"
+        )
+    if (remote.word == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
+        work.halt = BatchbenchError(
+            f"batch {remote.id} was cancelled by somebody else; its answers are kept: "
+            "run the same command to ask the rest again"
+        )
+    reason, count = found.trouble.most_common(1)[0] if found.trouble else ("", 0)
+    stopped = reason.startswith(("batch_expired", "batch_cancelled", "expired", "canceled"))
+    if count > max(20, batch.rows // 20) and not stopped:
+        work.halt = BatchbenchError(
+            f"{count:,} of {batch.rows:,} requests in batch {remote.id} failed alike ({reason[:200]}): "
+            "mend this, then run the same command"
+        )
+
+
+async def _fetched(work: Work, batch: Batch, remote: Remote, *, again: bool) -> list[Part]:
+    """The result files of a batch, sealed on disk; what is there already is not fetched once more."""
+    sealed = []
+    for part, path in remote.parts:
+        file = work.run.raw(batch.nonce, part)
+        if file.exists() and not again:
+            sealed.append(await to_thread.run_sync(runs.file_part, file, work.run.folder))
+        else:
+            sealed.append(await _download(work, batch, part, path))
+    return sealed
+
+
+async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
+    most = max(64 << 20, 4 * batch.rows * (work.run.target.max_tokens * 8 + 4096))
+    for attempt in range(10):
+        segment = Segment(work.run, batch.nonce, part)
+        try:
+            await work.api.download(path, segment.take, most)
+        except (Refused, Incomplete, *FAILURES) as error:
+            segment.drop()
+            if isinstance(error, Refused) and error.verdict not in ("retry", "slot"):
+                raise failure(error) from None
+            if attempt == 9:
+                raise BatchbenchError(f"cannot fetch the answers of batch {batch.remote}: {error}") from None
+            await work.clock.sleep(min(60.0, work.limits.poll[0] * 2**attempt))
+        else:
+            return await to_thread.run_sync(segment.seal)
+    raise AssertionError("the last attempt returns or raises")  # pragma: no cover

@@ -1,0 +1,223 @@
+"""Finding out: what became of batches at the provider's, and of creates that were sent and never answered."""
+
+import msgspec
+
+from batchbench import runs
+from batchbench.api import FAILURES, PATIENCE, Incomplete, ProviderError, Refused
+from batchbench.dispatch.work import AT_ONCE, Work, refuse
+from batchbench.errors import BatchbenchError, UnresolvedError
+from batchbench.ingest import CUSTOM_ID
+from batchbench.journal import Batch, Created, Duplicate, Ended, Foreign, Unresolved, Void
+from batchbench.providers.seam import Remote
+
+SKEW = 600.0  # seconds that a provider's clock may be behind ours
+STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
+
+
+async def poll(work: Work) -> list[tuple[Batch, Remote]]:
+    """What has become of the batches at the provider's; those that have ended."""
+    ended: list[tuple[Batch, Remote]] = []
+    waiting = [batch for batch in work.run.state.open() if batch.state in ("created", "ended") and batch.remote]
+    waiting = [batch for batch in waiting if work.due.get(batch.nonce, 0.0) <= work.now]
+    if not waiting:
+        return ended
+    seen: dict[str, Remote] = {}
+    if len(waiting) > AT_ONCE:
+        since = min(batch.intended for batch in waiting) - SKEW
+        seen = {remote.id: remote for remote in await listing(work, since) or []}
+    for batch in waiting:
+        remote = seen.get(batch.remote or "") or await look(work, batch)
+        if remote is None:
+            continue
+        if remote.state == "rejected":
+            await refuse(work, batch, remote.problem)
+            problem = BatchbenchError(f"the provider rejected batch {remote.id}: {remote.problem}")
+            if remote.slot:
+                await queue_full(work, batch, problem)
+            else:
+                work.halt = problem
+        elif remote.state == "ended":
+            if batch.state != "ended":
+                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.word))
+            ended.append((work.run.state.batches[batch.nonce], remote))
+    return ended
+
+
+async def look(work: Work, batch: Batch) -> Remote | None:
+    """One batch by its id; a provider that does not know it, again and again, is a case for a person."""
+    try:
+        remote = await work.provider.get(work.api, batch.remote or "")
+    except ProviderError as error:
+        if error.status != 404:
+            raise
+        strikes = work.strikes.setdefault(batch.nonce, [])
+        strikes.append(work.now)
+        if len(strikes) >= STRIKES and work.now >= strikes[0] + work.limits.settle:
+            await unresolved(work, batch, "the provider does not know the batch any more", [batch.remote or ""])
+        return None
+    except msgspec.DecodeError:
+        return None
+    work.strikes.pop(batch.nonce, None)
+    return remote
+
+
+async def listing(work: Work, since: float) -> list[Remote] | None:
+    """Every batch since then; null if the answer made no sense, so that nothing may be concluded from it."""
+    try:
+        found = await work.provider.listing(work.api, since)
+    except msgspec.DecodeError as error:
+        work.nonsense_since = work.nonsense_since or work.now
+        if work.now - work.nonsense_since > PATIENCE:
+            raise BatchbenchError(f"the provider's list of batches makes no sense ({error})") from None
+        return None
+    work.nonsense_since = None
+    return found
+
+
+async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
+    """Wait for one of our batches to end; if there is none, ask for less, and in the end give up."""
+    others = len(work.run.state.open())
+    work.ceiling = max(1, others)
+    if others:
+        return
+    work.full_since = work.full_since or work.now
+    if batch.rows == 1 and work.now - work.full_since > PATIENCE:
+        work.halt = problem
+    work.largest = max(1, batch.rows // 2)
+    await work.clock.sleep(work.limits.poll[1])
+
+
+async def reconcile(work: Work) -> None:
+    """Find out what became of creates that were sent and not answered, before anything new is bought."""
+    unknown = [batch for batch in work.run.state.open() if batch.state == "creating"]
+    if not unknown:
+        return
+    asked_at = work.now
+    remotes = await listing(work, min(batch.sent for batch in unknown) - SKEW)
+    if remotes is None:
+        return
+    taken = {batch.remote for batch in work.run.state.batches.values() if batch.remote}
+    strangers = [remote for remote in remotes if remote.id not in taken | work.run.state.foreign]
+    for batch in unknown:
+        mine, perhaps = await _ours(work, batch, strangers)
+        if mine:
+            await _adopt(work, batch, mine)
+        elif not perhaps and asked_at >= max(batch.sent, work.lost.get(batch.nonce, 0.0)) + work.limits.settle:
+            # Twice, and both asked for after anything accepted must have shown: then it was never accepted.
+            silences = work.silences.setdefault(batch.nonce, [])
+            if silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
+                await work.append(Void(at=work.now, nonce=batch.nonce, reason="in no listing after the settle time"))
+                work.mark(batch, batch.ranges, runs.TODO)
+            elif not silences:
+                silences.append(asked_at)
+
+
+async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list[Remote], bool]:
+    """The batches that this intent made, and whether some may yet turn out to be its own."""
+    if work.provider.names_batches:
+        return [r for r in strangers if r.nonce == batch.nonce or (r.file is not None and r.file == batch.file)], False
+    mine, perhaps = [], False
+    unreadable: list[str] = []
+    for remote in strangers:
+        # A provider that counts nothing says nothing about the size.
+        if remote.total not in (batch.rows, 0, None) or remote.created < batch.sent - SKEW:
+            continue
+        if remote.state != "ended":
+            perhaps = True  # only the ids in its results can prove whose it is
+            continue
+        nonces = await _nonces(work, remote)
+        if batch.nonce in nonces:
+            mine.append(remote)
+        elif not nonces:
+            perhaps = True
+            unreadable.append(remote.id)
+        elif not nonces & work.run.state.batches.keys():
+            await work.append(Foreign(at=work.now, remote=remote.id))
+    if unreadable and not mine and work.now > batch.sent + work.limits.settle + PATIENCE:
+        await unresolved(work, batch, "a batch that may be it cannot be read", unreadable)
+    return mine, perhaps
+
+
+async def _nonces(work: Work, remote: Remote) -> set[str]:
+    """Whose answers an ended batch holds: not one line decides, for any one may be damaged."""
+    try:
+        beginning = await work.api.peek(remote.parts[0][1])
+    except (Refused, Incomplete, *FAILURES):
+        return set()
+    return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}
+
+
+async def _adopt(work: Work, batch: Batch, mine: list[Remote]) -> None:
+    """Take over what was bought; more than one copy is somebody else's doing, and is stopped."""
+    first, *others = sorted(mine, key=lambda remote: (remote.created, remote.id))
+    for other in others:
+        await _disown(work, batch, other.id)
+    # Last, because from here on nobody looks for this batch any more.
+    await work.append(Created(at=work.now, nonce=batch.nonce, remote=first.id, found=True))
+
+
+async def _disown(work: Work, batch: Batch, remote: str) -> None:
+    """Note a second copy of a batch, once, and have it stopped."""
+    if remote not in {duplicate.remote for duplicate in work.run.state.duplicates}:
+        await work.append(Duplicate(at=work.now, nonce=batch.nonce, remote=remote, reserve=batch.reserve))
+    await stop_batch(work, remote)
+
+
+async def find_copies(work: Work) -> None:
+    """Look for batches of ours that we do not know: made by somebody between us and the provider."""
+    if not work.collected:
+        return
+    state = work.run.state
+    known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
+    sizes = {batch.rows for batch in state.batches.values()}
+    for remote in await listing(work, min(work.collected) - SKEW) or []:
+        nonces = {remote.nonce or ""}
+        if remote.id in known | state.foreign:
+            continue
+        if not work.provider.names_batches:
+            if remote.state != "ended" or remote.total not in sizes:
+                continue
+            nonces = await _nonces(work, remote)
+        ours = [state.batches[nonce] for nonce in nonces if nonce in state.batches]
+        if ours and ours[0].state != "creating":
+            await _disown(work, ours[0], remote.id)
+        elif nonces and not ours and not work.provider.names_batches:
+            await work.append(Foreign(at=work.now, remote=remote.id))
+
+
+async def stop_batch(work: Work, remote: str) -> None:
+    """Ask for a batch to be cancelled; one that has ended needs no stopping."""
+    try:
+        await work.provider.cancel(work.api, remote)
+    except ProviderError as error:
+        if error.status not in (400, 404, 409):
+            raise
+
+
+async def unresolved(work: Work, batch: Batch, reason: str, candidates: list[str]) -> None:
+    """Leave a batch to a person."""
+    await work.append(Unresolved(at=work.now, nonce=batch.nonce, reason=reason, candidates=candidates))
+    work.halt = undecided(work)
+
+
+def undecided(work: Work) -> UnresolvedError | None:
+    """What a person has to decide; null if nothing."""
+    waiting = [batch for batch in work.run.state.open() if batch.state == "unresolved"]
+    if not waiting:
+        return None
+    first = waiting[0]
+    told = f"batch {first.nonce}: {first.word} ({', '.join(first.candidates)})"
+    others = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return UnresolvedError(f"{told}{others}: see `batchbench status`, then settle it with --resolve")
+
+
+async def resolve(work: Work, nonce: str, answer: str) -> None:
+    """Take a person's word for what became of a batch: `void`, or its id at the provider's."""
+    batch = work.run.state.batches.get(nonce)
+    if batch is None or batch.state not in ("unresolved", "creating"):
+        return  # another run's, or settled long ago
+    if answer == "void":
+        await work.append(Void(at=work.now, nonce=nonce, reason="said by the user"))
+        work.mark(batch, batch.ranges, runs.TODO)
+    else:
+        await work.append(Created(at=work.now, nonce=nonce, remote=answer, found=True))

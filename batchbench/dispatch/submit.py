@@ -1,0 +1,204 @@
+"""Buying: choose rows, promise the money, upload, create. A create is sent once per intent."""
+
+import shutil
+from functools import partial
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from batchbench import runs
+from batchbench.api import PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.dispatch.reconcile import queue_full
+from batchbench.dispatch.work import AT_ONCE, Work, refuse, together
+from batchbench.errors import BatchbenchError, BudgetReached
+from batchbench.journal import Batch, Created, Creating, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.money import dollars
+
+TRIAL = "Please answer with the word OK."
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that fit into one batch and into the budget."""
+
+    ranges: Ranges
+    rows: int
+    reserve: int
+    requests: list[bytes]
+    short: bool = False  # the money ran out before the rows did
+
+
+async def try_out(work: Work) -> None:
+    """Ask one harmless question with our parameters, so that a refusal costs one request and not a batch of them."""
+    target, price = work.run.target, work.wish.price.doubled()
+    reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
+    affordable = work.affordable()
+    if affordable is not None and reserve > affordable:
+        raise BudgetReached(_out_of_money(work))
+    await work.append(Tried(at=work.now, reserve=reserve))
+    try:
+        answer = await work.provider.ask(work.api, target, TRIAL)
+    except Refused as refused:
+        await work.append(Passed(at=work.now, cost=0))
+        raise failure(refused) from None
+    except (LostReply, Unsent, msgspec.DecodeError) as error:
+        raise BatchbenchError(f"a first question got no clear answer ({error}): run the same command again") from None
+    await work.append(Passed(at=work.now, cost=price.cost(answer.input_tokens, answer.output_tokens)))
+
+
+async def submit_some(work: Work) -> bool:
+    """Fill the queue as far as it goes; whether anything was submitted."""
+    busy = False
+    if work.wish.trial and not work.run.state.passed and any(runs.TODO in marks for marks in work.rows):
+        await try_out(work)
+    while work.halt is None:
+        room = min(AT_ONCE, work.ceiling - len(work.run.state.open()))
+        chunks = []
+        for _ in range(room):
+            planned = await _plan(work)
+            if planned is None:
+                break
+            chunks.append(planned)
+        if not chunks:
+            return busy
+        busy = await together([partial(_submit, work, *chunk) for chunk in chunks])
+    return busy
+
+
+async def _plan(work: Work) -> tuple[str, Chunk] | None:
+    """Choose the next rows to ask and put the intent on disk; null if there is nothing to ask, or not now."""
+    queued = sum(batch.rows for batch in work.run.state.open())
+    most = work.largest
+    if work.limits.queued_requests is not None:
+        most = min(most, work.limits.queued_requests - queued)
+    if not work.provider.names_batches:
+        # Where a batch cannot carry our name, its size must tell it from our others.
+        taken = {batch.rows for batch in work.run.state.open()}
+        most = next((size for size in range(most, 0, -1) if size not in taken), 0)
+    for rep, marks in enumerate(work.rows):
+        ranges = runs.todo(marks, most)
+        if not ranges:
+            continue
+        nonce = runs.new_nonce()
+        chunk = await to_thread.run_sync(_encode, work, nonce, rep, ranges, work.affordable())
+        if not work.provider.names_batches and chunk.rows in {batch.rows for batch in work.run.state.open()}:
+            return None  # the rows that are left would look like a batch that is open: wait for that one
+        if chunk.short and work.run.state.pending():
+            return None  # what open batches do not use of their reservations may pay for more
+        if chunk.rows == 0:
+            work.halt = BudgetReached(_out_of_money(work))
+            return None
+        _check_disk(work, chunk)
+        intent = Intent(at=work.now, nonce=nonce, rep=rep, ranges=chunk.ranges, rows=chunk.rows, reserve=chunk.reserve)
+        await work.append(intent)
+        runs.mark(marks, chunk.ranges, runs.IN_FLIGHT)
+        return nonce, chunk
+    return None
+
+
+def _encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
+    """Write requests until the rows, the bytes or the money run out."""
+    request = work.provider.encoder(work.run.target)
+    bound, most_tokens = work.wish.price.bound, work.run.target.max_tokens
+    fixed = len(work.run.target.system.encode()) if work.run.target.system else 0
+    requests: list[bytes] = []
+    taken: Ranges = []
+    size = reserve = 0
+    for first, last in ranges:
+        start = first
+        while start < last:
+            stop = min(last, work.run.shard_end(start))
+            for row, prompt in enumerate(work.run.prompts(start, stop), start):
+                line = request(f"{nonce}-{row}-{rep}", prompt)
+                # A request is longer than its prompt, so its length bounds the prompt's tokens from above.
+                price = bound(len(prompt.encode()) + fixed, most_tokens)
+                if size + len(line) > work.limits.bytes or (affordable is not None and reserve + price > affordable):
+                    if row > first:
+                        taken.append((first, row))
+                    short = size + len(line) <= work.limits.bytes
+                    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, requests=requests, short=short)
+                requests.append(line)
+                size += len(line)
+                reserve += price
+            start = stop
+        taken.append((first, last))
+    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, requests=requests)
+
+
+def _out_of_money(work: Work) -> str:
+    budget, spent = work.wish.budget or 0, work.run.state.spent()
+    held = work.run.state.reserved(work.now, work.limits.window)
+    return (
+        f"the budget of {dollars(budget)} allows no further request ({dollars(spent)} spent, "
+        f"{dollars(held)} reserved): raise --budget and run the same command"
+    )
+
+
+def _check_disk(work: Work, chunk: Chunk) -> None:
+    """Do not buy what could not be kept."""
+    expected = chunk.rows * (work.run.target.max_tokens * 8 + 1024)
+    free = shutil.disk_usage(work.run.folder).free
+    if free < expected // 4 + (64 << 20):
+        raise BatchbenchError(
+            f"{free >> 20} MiB free are too few for the answers: free some space and run the same command"
+        )
+
+
+async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
+    """Buy one batch. The create is sent once; what becomes of it if no answer comes is found out by looking."""
+    batch = work.run.state.batches[nonce]
+    file = None
+    if work.provider.upload is not None:
+        try:
+            file = await work.provider.upload(work.api, nonce, chunk.requests)
+        except ProviderError as error:
+            await refuse(work, batch, str(error))
+            raise
+        except msgspec.DecodeError as error:
+            await refuse(work, batch, f"the upload's answer makes no sense: {error}")
+            await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
+            return
+        await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
+    await work.append(Creating(at=work.now, nonce=nonce))
+    no: Refused | None = None
+    # From here to the next event, nothing may tear us away from the answer.
+    with anyio.CancelScope(shield=True):
+        try:
+            remote = await work.provider.create(work.api, nonce, file, chunk.requests)
+        except Refused as refused:
+            no = refused
+            await refuse(work, batch, str(refused))
+        except Unsent as error:
+            await refuse(work, batch, f"not sent: {error}")
+            work.halt = BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later")
+        except (LostReply, msgspec.DecodeError):
+            work.lost[nonce] = work.now  # `creating` stands: the next round looks for it
+        else:
+            await work.append(Created(at=work.now, nonce=nonce, remote=remote.id))
+            work.refused_since = None
+    if no is not None:
+        await _refused(work, batch, no)
+
+
+async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
+    """A create that the provider answered with no: nothing was bought."""
+    match refused.verdict:
+        case "slot":
+            await queue_full(work, batch, failure(refused))
+        case "split":
+            if batch.rows == 1:
+                work.halt = failure(refused)
+            work.largest = max(1, batch.rows // 2)
+        case "retry":
+            await _wait_out(work, failure(refused), refused.retry_after or 0.0)
+        case _:
+            work.halt = failure(refused)
+
+
+async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
+    """Nothing is being accepted: wait a while, and give up when that has lasted too long."""
+    work.refused_since = work.refused_since or work.now
+    if work.now - work.refused_since > PATIENCE:
+        work.halt = trouble
+    else:
+        await work.clock.sleep(max(pause, work.limits.poll[0]))

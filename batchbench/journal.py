@@ -1,0 +1,339 @@
+"""Pure: the events of a run, and the state they add up to.
+
+A journal is a text file of lines `<crc32> <seq> <json>`. The checksum of a line covers the line before it too, so a
+line that was changed, removed, moved or copied in from another journal breaks the chain. Only the last line may be
+torn, by a process that died while writing it.
+
+The life of a batch, each arrow one event that is on disk before the next step is taken:
+
+    intent -> uploaded -> creating -> created -> ended -> stored
+                              |          \\-> rejected              the provider refused it; nothing ran
+                              |-> void                             proved that it was never accepted
+                              \\-> unresolved                       nobody can tell; a person decides
+"""
+
+import zlib
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from batchbench.errors import DataError
+from batchbench.money import Price
+
+FORMAT = 1
+Ranges = list[tuple[int, int]]  # half-open ranges of manifest ids
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
+    """One line of a journal; `at` is seconds since 1970."""
+
+    at: float
+
+
+class Opened(Event, frozen=True, kw_only=True):
+    """First line of every journal: whose it is."""
+
+    format: int = FORMAT
+    run: str  # a random name, so that no other journal fits here
+    manifest: str
+    target: str
+
+
+class Asked(Event, frozen=True, kw_only=True):
+    """What the user wants of the manifest, and may spend on it."""
+
+    items: int
+    repetitions: int
+    budget: int | None  # micro-dollars; null is no limit
+    rates: Price  # what was charged against, with its source and date
+
+
+class Intent(Event, frozen=True, kw_only=True):
+    """About to submit these rows as one batch, for at most `reserve`."""
+
+    nonce: str
+    rep: int
+    ranges: Ranges
+    rows: int
+    reserve: int  # micro-dollars, an upper bound
+
+
+class Uploaded(Event, frozen=True, kw_only=True):
+    """The input is at the provider's; nothing has been bought yet."""
+
+    nonce: str
+    file: str
+
+
+class Creating(Event, frozen=True, kw_only=True):
+    """The create is about to leave, once."""
+
+    nonce: str
+
+
+class Created(Event, frozen=True, kw_only=True):
+    """The provider has accepted the batch; `found` if that was learnt by looking for it."""
+
+    nonce: str
+    remote: str
+    found: bool = False
+
+
+class Ended(Event, frozen=True, kw_only=True):
+    """The provider is done with the batch, one way or another."""
+
+    nonce: str
+    state: str  # the provider's word
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One sealed file of a run."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class Stored(Event, frozen=True, kw_only=True):
+    """The answers are on disk, and what they cost is known; what was reserved beyond that is free again."""
+
+    nonce: str
+    parts: list[Part]  # the provider's bytes, then the answers made of them
+    answered: int  # rows with a final answer, whatever it says
+    again: Ranges  # rows the provider did not get to: to be asked again
+    missing: Ranges  # rows without any line although the batch ended well: maybe paid for
+    quarantined: int  # lines nobody could attribute
+    cost: int
+
+
+class Void(Event, frozen=True, kw_only=True):
+    """Proved that the create never arrived; the rows are free again, the reservation not yet."""
+
+    nonce: str
+    reason: str
+
+
+class Rejected(Event, frozen=True, kw_only=True):
+    """The provider said no, so nothing ran and nothing is owed."""
+
+    nonce: str
+    reason: str
+
+
+class Unresolved(Event, frozen=True, kw_only=True):
+    """Nobody can tell what became of the batch; a person has to decide."""
+
+    nonce: str
+    reason: str
+    candidates: list[str]
+
+
+class Foreign(Event, frozen=True, kw_only=True):
+    """A batch at the provider's that is not ours, looked at so that nobody has to look again."""
+
+    remote: str
+
+
+class Duplicate(Event, frozen=True, kw_only=True):
+    """A second batch with our nonce, made by somebody between us and the provider; it is cancelled, and counted."""
+
+    nonce: str
+    remote: str
+    reserve: int
+
+
+class Cancelling(Event, frozen=True, kw_only=True):
+    """The user asked for this batch to be cancelled."""
+
+    nonce: str
+
+
+class Tried(Event, frozen=True, kw_only=True):
+    """About to ask one harmless question at once, to see whether the model takes our kind of request."""
+
+    reserve: int
+
+
+class Passed(Event, frozen=True, kw_only=True):
+    """The question was answered, so batches of such requests may be bought."""
+
+    cost: int
+
+
+AnyEvent = (
+    Opened
+    | Asked
+    | Intent
+    | Uploaded
+    | Creating
+    | Created
+    | Ended
+    | Stored
+    | Void
+    | Rejected
+    | Unresolved
+    | Foreign
+    | Duplicate
+    | Cancelling
+    | Tried
+    | Passed
+)
+BatchState = Literal["intent", "uploaded", "creating", "created", "ended", "stored", "void", "rejected", "unresolved"]
+OPEN: frozenset[BatchState] = frozenset({"intent", "uploaded", "creating", "created", "ended", "unresolved"})
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """One intent and what has become of it."""
+
+    nonce: str
+    rep: int
+    ranges: Ranges
+    rows: int
+    reserve: int
+    state: BatchState = "intent"
+    intended: float  # when
+    sent: float = 0.0  # when the create left
+    closed: float = 0.0  # when it became void
+    file: str | None = None
+    remote: str | None = None
+    word: str = ""  # the provider's last word on it, or our reason
+    cancelling: bool = False
+    stored: Stored | None = None
+    candidates: list[str] = []
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything a journal says, folded."""
+
+    run: str = ""
+    manifest: str = ""
+    target: str = ""
+    asked: Asked | None = None
+    batches: dict[str, Batch] = {}
+    foreign: set[str] = set()
+    duplicates: list[Duplicate] = []
+    tried: list[int] = []  # reservations of trials without an answer
+    passed: list[int] = []  # costs of trials with one
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take one more event into account."""
+        match event:
+            case Opened():
+                self.run, self.manifest, self.target = event.run, event.manifest, event.target
+            case Asked():
+                self.asked = event
+            case Intent(nonce=nonce):
+                self.batches[nonce] = Batch(
+                    nonce=nonce,
+                    rep=event.rep,
+                    ranges=event.ranges,
+                    rows=event.rows,
+                    reserve=event.reserve,
+                    intended=event.at,
+                )
+            case Uploaded():
+                self._change(event.nonce, state="uploaded", file=event.file)
+            case Creating():
+                self._change(event.nonce, state="creating", sent=event.at)
+            case Created():
+                self._change(event.nonce, state="created", remote=event.remote)
+            case Ended():
+                self._change(event.nonce, state="ended", word=event.state)
+            case Stored():
+                self._change(event.nonce, state="stored", stored=event)
+            case Void():
+                self._change(event.nonce, state="void", word=event.reason, closed=event.at)
+            case Rejected():
+                self._change(event.nonce, state="rejected", word=event.reason)
+            case Unresolved():
+                self._change(event.nonce, state="unresolved", word=event.reason, candidates=event.candidates)
+            case Cancelling():
+                self._change(event.nonce, cancelling=True)
+            case Foreign():
+                self.foreign.add(event.remote)
+            case Duplicate():
+                self.duplicates.append(event)
+            case Tried():
+                self.tried.append(event.reserve)
+            case Passed():
+                self.tried.pop()
+                self.passed.append(event.cost)
+
+    def _change(self, nonce: str, **fields: object) -> None:
+        self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)
+
+    def open(self) -> list[Batch]:
+        """The batches that are not settled."""
+        return [batch for batch in self.batches.values() if batch.state in OPEN]
+
+    def pending(self) -> list[Batch]:
+        """The open batches that time will settle, without anybody's help."""
+        return [batch for batch in self.open() if batch.state != "unresolved"]
+
+    def spent(self) -> int:
+        """Micro-dollars that answers have cost."""
+        return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
+
+    def reserved(self, now: float, window: float) -> int:
+        """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.
+
+        A void batch that was accepted after all would run within the provider's window; until that has passed, its
+        reservation stands, so that even a wrong verdict cannot break the budget.
+        """
+        held = sum(batch.reserve for batch in self.open())
+        held += sum(b.reserve for b in self.batches.values() if b.state == "void" and now < b.closed + window)
+        return held + sum(duplicate.reserve for duplicate in self.duplicates) + sum(self.tried)
+
+
+def line(event: AnyEvent, seq: int, previous: int) -> tuple[bytes, int]:
+    """The line of an event, and the checksum that the next line continues from."""
+    body = b"%d %s" % (seq, _encode(event))
+    crc = zlib.crc32(body, previous)
+    return b"%08x %s\n" % (crc, body), crc
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal file holds: its events, how many of its bytes are good, and where its chain stands."""
+
+    events: list[AnyEvent]
+    good: int  # bytes; what follows is a torn last line
+    crc: int
+
+
+def read(content: bytes, name: str) -> Reading:
+    """The events in a journal file; a torn last line is left out, any other damage is an error."""
+    events: list[AnyEvent] = []
+    good = crc = 0
+    while good < len(content):
+        end = content.find(b"\n", good)
+        found = _checked(content[good:end], len(events), crc) if end >= 0 else None
+        if found is None:
+            if 0 <= end < len(content) - 1:
+                raise DataError(f"{name} is damaged at byte {good} (record {len(events)}): restore it from a backup")
+            break
+        event, crc = found
+        events.append(event)
+        good = end + 1
+    if events and (not isinstance(events[0], Opened) or events[0].format != FORMAT):
+        raise DataError(f"{name} is of another format than {FORMAT}: use the version of batchbench that wrote it")
+    return Reading(events=events, good=good, crc=crc)
+
+
+def _checked(text: bytes, seq: int, previous: int) -> tuple[AnyEvent, int] | None:
+    crc, _, body = text.partition(b" ")
+    number, _, event = body.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(body, previous) or number != b"%d" % seq:
+        return None
+    return _decode(event), int(crc, 16)
+
+
+def replay(events: Iterable[AnyEvent]) -> State:
+    """The state that events add up to."""
+    state = State()
+    for event in events:
+        state.apply(event)
+    return state

@@ -1,0 +1,63 @@
+"""Pure: tokens to integer micro-dollars, upper bounds, and what a budget still allows.
+
+Prices are micro-dollars per million tokens, so that 0.075 dollars per million is exactly 75,000. An answer's cost is
+rounded up to the next micro-dollar; a reservation is never below what the answer can cost.
+"""
+
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from batchbench.errors import UsageError
+
+MILLION = 1_000_000
+OVERHEAD = 32  # tokens a provider's chat format may add to one prompt
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model charges, and who says so."""
+
+    input: int
+    output: int
+    source: str  # for people: where it was read, and when
+
+    def cost(self, input_tokens: int, output_tokens: int) -> int:
+        """Micro-dollars for one answer."""
+        return -(-(input_tokens * self.input + output_tokens * self.output) // MILLION)
+
+    def doubled(self) -> "Price":
+        """What single calls cost, as far as every provider of batches goes: they are half the price."""
+        return Price(input=2 * self.input, output=2 * self.output, source=self.source)
+
+    def bound(self, prompt_bytes: int, max_tokens: int) -> int:
+        """The most one answer can cost: a token is at least a byte, and no answer is longer than allowed."""
+        return self.cost(prompt_bytes + OVERHEAD, max_tokens)
+
+
+def parse_price(text: str) -> Price:
+    """`IN,OUT` in dollars per million tokens."""
+    try:
+        amounts = [Decimal(part) * MILLION for part in text.split(",")]
+        if len(amounts) != 2 or any(
+            not amount.is_finite() or amount < 0 or amount != int(amount) for amount in amounts
+        ):
+            raise InvalidOperation
+    except InvalidOperation:
+        raise UsageError(f"price {text!r} is not IN,OUT in dollars per million tokens, such as 0.075,0.30") from None
+    return Price(input=int(amounts[0]), output=int(amounts[1]), source="--price")
+
+
+def parse_budget(text: str) -> int:
+    """Dollars, as micro-dollars."""
+    try:
+        amount = Decimal(text.removeprefix("$")) * MILLION
+        if not amount.is_finite() or amount < 0:
+            raise InvalidOperation
+    except InvalidOperation:
+        raise UsageError(f"budget {text!r} is not an amount in dollars, such as 12.50") from None
+    return int(amount)
+
+
+def dollars(micro: int) -> str:
+    """For people: as many digits as a small sum needs."""
+    return f"${micro / MILLION:,.2f}" if micro >= 100 * MILLION // 1000 else f"${micro / MILLION:,.6f}"

@@ -1,0 +1,21 @@
+"""Any server with OpenAI's chat completions (vLLM, Ollama, llama.cpp ...): batchbench plays the batch itself.
+
+The batches of such a server are files in the run's own folder, in OpenAI's formats, so everything said of OpenAI's
+batches holds for them; `spool.py` carries them out, one call per request.
+"""
+
+import msgspec
+
+from batchbench.providers import openai
+from batchbench.providers.seam import Limits
+
+PROVIDER = msgspec.structs.replace(
+    openai.PROVIDER,
+    name="chat",
+    key_variable="CHAT_API_KEY",
+    url_variable="CHAT_BASE_URL",
+    base_url="",  # part of the model's name
+    limits=Limits(requests=5_000, bytes=200_000_000, open_batches=1, settle=0, poll=(0.2, 2.0)),
+    headers=lambda key: {"Authorization": f"Bearer {key}"} if key else {},
+    check=lambda _: None,
+)

@@ -1,0 +1,361 @@
+"""OpenAI's Batch API: a file of chat completions is uploaded, a batch is created from it, two files come back."""
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from batchbench.errors import UsageError
+from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict
+from batchbench.targets import Target
+
+PATH = "/chat/completions"
+# Model families by what they do with sampling parameters and log-probabilities: while they reason, they refuse both.
+REASONING_ALWAYS = re.compile(r"^(o\d|gpt-5($|-(20|mini|nano|pro|codex))|gpt-6-astra|gpt-6\.1|.*-pro($|-))")
+REASONING_UNLESS_TOLD = re.compile(r"^gpt-(5\.[5-9]|6)")
+
+
+def check(target: Target) -> None:
+    """Refuse parameters that the model is known to refuse."""
+    if not REASONING_ALWAYS.match(target.model):
+        return
+    for name in ("temperature", "top_p", "top_logprobs"):
+        if getattr(target, name) is not None:
+            raise UsageError(f"openai:{target.model} always reasons and then takes no {name}: leave it out")
+
+
+def body(target: Target) -> dict[str, object]:
+    """The request's body but for its messages."""
+    # Servers that only resemble OpenAI's know the older name of the limit.
+    limit = "max_completion_tokens" if target.provider == "openai" else "max_tokens"
+    parameters: dict[str, object] = {"model": target.model, limit: target.max_tokens}
+    if target.temperature is not None:
+        parameters["temperature"] = target.temperature
+    if target.top_p is not None:
+        parameters["top_p"] = target.top_p
+    if target.top_logprobs is not None:
+        parameters |= {"logprobs": True, "top_logprobs": target.top_logprobs}
+    told = REASONING_UNLESS_TOLD.match(target.model) and not REASONING_ALWAYS.match(target.model)
+    if target.provider == "openai" and told:
+        parameters["reasoning_effort"] = "none"
+    return parameters
+
+
+def encoder(target: Target) -> Callable[[str, str], bytes]:
+    """Requests differ in their id and prompt only, so the rest is written once."""
+    head, tail = _around_prompt(target)
+    middle = b'","method":"POST","url":"/v1/chat/completions","body":' + head
+    end = tail + b"}\n"
+    encode = msgspec.json.Encoder().encode
+
+    def request(custom_id: str, prompt: str) -> bytes:
+        return b'{"custom_id":"' + custom_id.encode() + middle + encode(prompt) + end
+
+    return request
+
+
+def _around_prompt(target: Target) -> tuple[bytes, bytes]:
+    """A chat completion's body before and after the prompt."""
+    messages = [{"role": "system", "content": target.system}] if target.system is not None else []
+    whole = {**body(target), "messages": [*messages, {"role": "user", "content": "\0"}]}
+    head, _, tail = msgspec.json.encode(whole).partition(b'"\\u0000"')
+    return head, tail
+
+
+async def upload(http: Http, nonce: str, requests: Sequence[bytes]) -> str:
+    """The id of the uploaded file, which is named after the nonce."""
+    answer = await http.upload("/files", {"purpose": "batch"}, f"{nonce}.jsonl", requests)
+    file = msgspec.json.decode(answer, type=_File)
+    size = sum(map(len, requests))
+    if file.bytes != size:
+        raise msgspec.ValidationError(f"the provider received {file.bytes} bytes of {size}")
+    return file.id
+
+
+async def create(http: Http, nonce: str, file: str | None, requests: Sequence[bytes]) -> Remote:  # noqa: ARG001
+    """Buy the batch."""
+    order = {
+        "input_file_id": file,
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "metadata": {"batchbench": nonce},
+    }
+    return _remote(msgspec.json.decode(await http.once("/batches", msgspec.json.encode(order)), type=_Batch))
+
+
+async def get(http: Http, batch: str) -> Remote:
+    """One batch."""
+    return _remote(msgspec.json.decode(await http.get(f"/batches/{batch}"), type=_Batch))
+
+
+async def listing(http: Http, since: float) -> list[Remote]:
+    """Every batch created since then; the newest come first, a hundred to a page."""
+    found: dict[str, Remote] = {}
+    query: dict[str, str | int] = {"limit": 100}
+    while True:
+        page = msgspec.json.decode(await http.get("/batches", query), type=_Page)
+        remotes = [_remote(batch) for batch in page.data]
+        fresh = {remote.id: remote for remote in remotes if remote.id not in found}
+        found |= fresh
+        if not page.has_more or not fresh or all(remote.created < since for remote in remotes):
+            return [remote for remote in found.values() if remote.created >= since]
+        query = {"limit": 100, "after": remotes[-1].id}
+
+
+async def cancel(http: Http, batch: str) -> None:
+    """Stop a batch; what it has answered is kept and paid for."""
+    await http.post(f"/batches/{batch}/cancel")
+
+
+async def ask(http: Http, target: Target, prompt: str) -> Line:
+    """One chat completion."""
+    head, tail = _around_prompt(target)
+    answer = await http.once(PATH, head + msgspec.json.encode(prompt) + tail)
+    return _completion("", msgspec.json.decode(answer, type=_Completion))
+
+
+def decode(line: bytes) -> Line:
+    """A line of the output or of the error file."""
+    result = _decode_result(line)
+    response = result.response
+    if response is None:
+        error = result.error or _LineError()
+        return Line(result.custom_id, "failed", error=f"{error.code}: {error.message}", again=True)
+    if response.status_code == 200:
+        return _completion(result.custom_id, msgspec.json.decode(response.body, type=_Completion))
+    failure = problem(response.status_code, bytes(response.body))
+    again = failure.status in (0, 408, 409, 429) or failure.status >= 500
+    if failure.code == "content_filter":
+        return Line(result.custom_id, "filtered", error=failure.message)
+    return Line(result.custom_id, "failed", error=f"{failure.status} {failure.code or failure.type}: {failure.message}", again=again)  # fmt: skip  # noqa: E501
+
+
+def _completion(custom_id: str, answer: "_Completion") -> Line:
+    usage = answer.usage
+    if not answer.choices:
+        return Line(custom_id, "failed", model=answer.model, error="no choice in the answer")
+    choice = answer.choices[0]
+    message = choice.message
+    text = _text(message.content)
+    outcome: str
+    if message.refusal:
+        outcome, text = "refused", text or message.refusal
+    elif choice.finish_reason == "content_filter":
+        outcome = "filtered"
+    elif choice.finish_reason == "length":
+        outcome = "truncated"
+    elif text is None:
+        outcome = "failed"
+    else:
+        outcome = "answered"
+    tops = None
+    if choice.logprobs and choice.logprobs.content:
+        tops = [(top.token, top.logprob) for top in choice.logprobs.content[0].top_logprobs]
+    return Line(
+        custom_id,
+        outcome,  # type: ignore[arg-type]
+        text,
+        choice.finish_reason,
+        usage.prompt_tokens if usage else 0,
+        usage.completion_tokens if usage else 0,
+        answer.model,
+        "no text in the answer" if outcome == "failed" else None,
+        False,
+        tops,
+        usage is not None and usage.prompt_tokens >= 0 and usage.completion_tokens >= 0,
+    )
+
+
+def _text(content: "str | list[_Content] | None") -> str | None:
+    if isinstance(content, list):
+        return "".join(part.text for part in content if part.type == "text")
+    return content
+
+
+def problem(status: int, content: bytes) -> Problem:
+    """What an error says, whatever shape it has."""
+    try:
+        error = msgspec.json.decode(content, type=_Failure).error
+    except msgspec.DecodeError:
+        return Problem(status=status, message=content[:200].decode(errors="replace"))
+    return Problem(status=status, type=error.type or "", code=str(error.code or ""), message=error.message or "")
+
+
+UNPAID = {
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "organization_spend_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "billing_hard_limit_reached",
+}
+
+
+def verdict(problem: Problem) -> Verdict:
+    """What to do about an error of the service itself."""
+    if UNPAID & {problem.type, problem.code} or problem.status in (401, 402, 403):
+        return "fatal"
+    if problem.status == 413:
+        return "split"
+    if problem.status == 404 and problem.code == "model_not_found":
+        return "fatal"
+    if problem.status in (408, 409, 429) or problem.status >= 500:
+        return "retry"
+    if problem.status == 400 and "annot find file" in problem.message:
+        return "retry"  # a file that was uploaded a moment ago may not be visible everywhere yet
+    return "refused"
+
+
+# -- the wire ----------------------------------------------------------------------------------------------
+
+
+class _File(msgspec.Struct):
+    id: str
+    bytes: int
+
+
+class _BatchError(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+    line: int | None = None
+
+
+class _BatchErrors(msgspec.Struct):
+    data: list[_BatchError] = []
+
+
+class _Counts(msgspec.Struct):
+    total: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+
+
+class _Batch(msgspec.Struct):
+    id: str
+    status: str
+    created_at: float
+    expires_at: float | None = None
+    input_file_id: str | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    errors: _BatchErrors | None = None
+    request_counts: _Counts | None = None
+    metadata: dict[str, str] | None = None
+
+
+class _Page(msgspec.Struct):
+    data: list[_Batch]
+    has_more: bool = False
+
+
+def _remote(batch: _Batch) -> Remote:
+    word = batch.status.lower()
+    # A word nobody knows yet is not an end: what ends a batch is in this list.
+    state = {"completed": "ended", "expired": "ended", "cancelled": "ended", "failed": "rejected"}.get(word, "running")
+    errors = batch.errors.data if batch.errors else []
+    counts = batch.request_counts or _Counts()
+    files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
+    return Remote(
+        id=batch.id,
+        state=state,  # type: ignore[arg-type]
+        word=word,
+        created=batch.created_at,
+        expires=batch.expires_at,
+        total=counts.total,
+        done=(counts.completed or 0) + (counts.failed or 0),
+        nonce=(batch.metadata or {}).get("batchbench"),
+        file=batch.input_file_id,
+        parts=[(name, f"/files/{file}/content") for name, file in files if file],
+        problem="; ".join(f"{error.code}: {error.message}" for error in errors[:3]),
+        slot=any(error.code == "token_limit_exceeded" for error in errors),
+    )
+
+
+class _Content(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str = ""
+
+
+class _Message(msgspec.Struct, gc=False):
+    content: str | list[_Content] | None = None
+    refusal: str | None = None
+
+
+class _Top(msgspec.Struct, gc=False):
+    token: str
+    logprob: float
+
+
+class _Token(msgspec.Struct, gc=False):
+    top_logprobs: list[_Top] = []
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    content: list[_Token] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    message: _Message
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Completion(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _LineError(msgspec.Struct, gc=False):
+    code: str | None = "unknown"
+    message: str | None = "no response and no error"
+
+
+class _Response(msgspec.Struct, gc=False):
+    status_code: int
+    body: msgspec.Raw
+
+
+class _Result(msgspec.Struct, gc=False):
+    custom_id: str
+    response: _Response | None = None
+    error: _LineError | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+
+
+class _Failure(msgspec.Struct):
+    error: _Error
+
+
+_decode_result = msgspec.json.Decoder(_Result).decode
+
+PROVIDER = Provider(
+    name="openai",
+    key_variable="OPENAI_API_KEY",
+    url_variable="OPENAI_BASE_URL",
+    base_url="https://api.openai.com/v1",
+    limits=Limits(requests=50_000, bytes=200_000_000, open_batches=50),
+    headers=lambda key: {"Authorization": f"Bearer {key}"},
+    check=check,
+    encoder=encoder,
+    upload=upload,
+    create=create,
+    get=get,
+    listing=listing,
+    cancel=cancel,
+    ask=ask,
+    decode=decode,
+    problem=problem,
+    verdict=verdict,
+    names_batches=True,
+)

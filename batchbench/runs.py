@@ -1,0 +1,342 @@
+"""IO: the folder of one run: its lock, its journal, the provider's bytes and the answers made of them.
+
+Write order: the provider's bytes, then the answers, then the journal's `stored`. Whatever the journal does not tell of
+has not happened; what it tells of is on disk.
+"""
+
+import hashlib
+import io
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import polars as pl
+
+from batchbench import crash, journal
+from batchbench.errors import BatchbenchError, DataError, UsageError
+from batchbench.journal import AnyEvent, Opened, Part, Ranges, State
+from batchbench.schema import Manifest
+from batchbench.store import Store, explained, sync
+from batchbench.targets import Target
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ATTEMPTS = 3  # how often a row is asked before it is given up
+ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "id": pl.UInt32,
+    "rep": pl.UInt16,
+    "outcome": pl.String,
+    "text": pl.String,
+    "finish": pl.String,
+    "input_tokens": pl.UInt32,
+    "output_tokens": pl.UInt32,
+    "model": pl.String,
+    "error": pl.String,
+    "logprobs": pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64})),
+}
+TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
+_not_todo = re.compile(rb"[^\0]")
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json: what this folder is a run of."""
+
+    format: int = journal.FORMAT
+    manifest: str
+    target: Target
+
+
+class Run:
+    """An open run: what its journal says, and the one way of adding to it."""
+
+    def __init__(self, folder: Path, store: Store, manifest_folder: Path, manifest: Manifest, target: Target) -> None:
+        self.folder = folder
+        self.store = store
+        self.manifest_folder = manifest_folder
+        self.manifest = manifest
+        self.target = target
+        self.state = State()
+        self._journal = -1
+        self._seq = self._crc = 0
+        self._shard: tuple[str, pl.Series] | None = None
+
+    def append(self, event: AnyEvent) -> None:
+        """Put an event on disk, then into the state; a failure leaves the journal as it was."""
+        name = type(event).__name__.lower()
+        crash.point(f"before-{name}")
+        text, crc = journal.line(event, self._seq, self._crc)
+        start = os.lseek(self._journal, 0, os.SEEK_END)
+        try:
+            with explained(self.folder / "journal"):
+                half = len(text) // 2
+                _write_all(self._journal, text[:half])
+                crash.point(f"mid-{name}")
+                _write_all(self._journal, text[half:])
+                os.fdatasync(self._journal)
+        except BatchbenchError:
+            os.ftruncate(self._journal, start)
+            os.fsync(self._journal)
+            raise
+        self._seq, self._crc = self._seq + 1, crc
+        self.state.apply(event)
+        crash.point(f"after-{name}")
+
+    def _open(self) -> None:
+        path = self.folder / "journal"
+        with explained(path):
+            self._journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            sync(self.folder)
+        reading = read_journal(path)
+        os.ftruncate(self._journal, reading.good)
+        self.state = journal.replay(reading.events)
+        self._seq, self._crc = len(reading.events), reading.crc
+
+    def _close(self) -> None:
+        os.close(self._journal)
+
+    def raw(self, nonce: str, part: str) -> Path:
+        """Where a result file is kept as the provider sent it."""
+        return self.folder / "raw" / f"{nonce}-{part}.jsonl.zst"
+
+    def answers(self, nonce: str) -> Path:
+        """Where the answers of a batch are kept."""
+        return self.folder / "answers" / f"{nonce}.parquet"
+
+    def prompts(self, start: int, stop: int) -> list[str]:
+        """The prompts of the rows from `start` to before `stop`, which lie in one shard; their bytes are verified."""
+        shard = next(shard for shard in self.manifest.shards if shard.first <= start < shard.first + shard.rows)
+        if self._shard is None or self._shard[0] != shard.file:
+            path = self.manifest_folder / shard.file
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != shard.file_sha256:
+                raise DataError(f"{path} is not what manifest.json says: move the folder away and compile again")
+            self._shard = (shard.file, pl.read_parquet(content, columns=["prompt"])["prompt"])
+        return self._shard[1][start - shard.first : stop - shard.first].to_list()
+
+    def shard_end(self, row: int) -> int:
+        """The first row that is no longer in the same shard."""
+        return next(shard.first + shard.rows for shard in self.manifest.shards if row < shard.first + shard.rows)
+
+    def progress(self, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
+        """For each repetition, what has become of each of the first `rows` rows, read from the files."""
+        table = [bytearray(rows) for _ in range(repetitions)]
+        attempts: dict[tuple[int, int], int] = {}
+        for batch in self.state.batches.values():
+            if batch.rep >= repetitions:
+                continue
+            marks = table[batch.rep]
+            if batch.stored is None:
+                if batch.state in journal.OPEN:
+                    mark(marks, batch.ranges, IN_FLIGHT)
+                continue
+            again, missing = batch.stored.again, batch.stored.missing
+            for start, stop in again:
+                for row in range(start, stop):
+                    attempts[batch.rep, row] = attempts.get((batch.rep, row), 0) + 1
+            unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
+            if not unanswered:
+                mark(marks, batch.ranges, ANSWERED)
+                continue
+            for start, stop in batch.ranges:
+                for row in range(start, min(stop, rows)):
+                    if row not in unanswered:
+                        marks[row] = ANSWERED
+            if not rebuy_missing:
+                mark(marks, missing, MISSING)
+        for (rep, row), count in attempts.items():
+            if row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
+                table[rep][row] = GIVEN_UP
+        return table
+
+
+@contextmanager
+def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Target, now: float) -> Iterator[Run]:
+    """The run of a target on a manifest, made if it is new, and nobody else's while it is open."""
+    folder = store.cache / manifest_folder.name / target.slug
+    with store.locked(folder):
+        path = folder / "run.json"
+        mine = RunFile(manifest=manifest_folder.name, target=_kept(target))
+        if not path.exists():
+            store.write(path, msgspec.json.format(msgspec.json.encode(mine), indent=1))
+        elif (theirs := read_run(path)) != mine:
+            raise DataError(f"{path} is of another run ({theirs.target.name}): move the folder away")
+        for name in ("raw", "answers", "quarantine"):
+            (folder / name).mkdir(exist_ok=True)
+            store.sweep(folder / name)
+        run = Run(folder, store, manifest_folder, manifest, target)
+        run._open()
+        try:
+            if not run.state.run:
+                run.append(Opened(at=now, run=secrets.token_hex(8), manifest=manifest_folder.name, target=target.slug))
+            if (run.state.manifest, run.state.target) != (manifest_folder.name, target.slug):
+                raise DataError(f"{folder / 'journal'} belongs to another run: restore the right one from a backup")
+            yield run
+        finally:
+            run._close()
+
+
+def _kept(target: Target) -> Target:
+    """What is kept of a target: an emulator's address changes with every start, and is no part of it."""
+    return msgspec.structs.replace(target, base_url=None) if target.emulated else target
+
+
+def read_run(path: Path) -> RunFile:
+    """What a run.json says."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunFile)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
+
+
+def read_journal(path: Path) -> journal.Reading:
+    """The events of a journal on disk."""
+    try:
+        return journal.read(path.read_bytes(), str(path))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise DataError(f"{path} holds an event this version does not know ({error})") from None
+
+
+def folders(store: Store) -> list[Path]:
+    """Every run under the home."""
+    return sorted(path.parent for path in store.cache.glob("*/*/run.json"))
+
+
+def find(store: Store, manifest_name: str, target_name: str) -> Path:
+    """The run of a model on a manifest, by the model's name on the command line."""
+    there = [folder for folder in folders(store) if folder.parent.name == manifest_name]
+    mine = [folder for folder in there if read_run(folder / "run.json").target.name == target_name]
+    if len(mine) != 1:
+        known = ", ".join(read_run(folder / "run.json").target.name for folder in there) or "none yet"
+        what = "no run" if not mine else "more than one run"
+        raise UsageError(f"{what} of {target_name} on {manifest_name} (there are: {known})")
+    return mine[0]
+
+
+def read_answers(folder: Path, state: State) -> pl.LazyFrame:
+    """The answers of every stored batch of a run."""
+    files = [folder / "answers" / f"{batch.nonce}.parquet" for batch in state.batches.values() if batch.stored]
+    if not files:
+        return pl.LazyFrame(schema=ANSWERS)
+    return pl.scan_parquet(files)
+
+
+class Segment:
+    """A result file on its way to disk, compressed as it comes."""
+
+    def __init__(self, run: Run, nonce: str, part: str) -> None:
+        self._path = run.raw(nonce, part)
+        self._scratch = self._path.with_name(f".scratch-{self._path.name}")
+        self._compressor = zstd.ZstdCompressor(level=3)
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+        with explained(self._path):
+            self._file = self._scratch.open("wb")
+
+    def take(self, piece: bytes) -> None:
+        """Keep the next piece."""
+        self._put(self._compressor.compress(piece))
+
+    def _put(self, block: bytes) -> None:
+        with explained(self._path):
+            self._file.write(block)
+        self._sha256.update(block)
+        self._size += len(block)
+
+    def seal(self) -> Part:
+        """Put the file under its final name, for good."""
+        self._put(self._compressor.flush())
+        with explained(self._path):
+            crash.point("segment-written")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            crash.point("segment-synced")
+            self._scratch.rename(self._path)
+            crash.point("segment-renamed")
+            sync(self._path.parent)
+        return Part(file=f"raw/{self._path.name}", bytes=self._size, sha256=self._sha256.hexdigest())
+
+    def drop(self) -> None:
+        """Forget it; the provider still has it."""
+        self._file.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of a kept result file; a line ends at a newline byte and nowhere else."""
+    with zstd.open(path, "rb") as file:
+        left = b""
+        while block := file.read(1 << 20):
+            *whole, left = (left + block).split(b"\n")
+            yield from whole
+        if left:
+            yield left
+
+
+def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
+    """Keep the answers of a batch."""
+    content = io.BytesIO()
+    answers.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
+    path = run.answers(nonce)
+    crash.point("answers-before")
+    run.store.write(path, content.getbuffer())
+    crash.point("answers-after")
+    sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
+    return Part(file=f"answers/{path.name}", bytes=content.getbuffer().nbytes, sha256=sha256)
+
+
+def new_nonce() -> str:
+    """A name for one intent that no other will ever have."""
+    return secrets.token_hex(5)
+
+
+def file_part(path: Path, folder: Path) -> Part:
+    """A file that is already there, with its digest."""
+    content = path.read_bytes()
+    return Part(file=str(path.relative_to(folder)), bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def mark(marks: bytearray, ranges: Ranges, value: int) -> None:
+    """Set what has become of rows; those beyond the table are not asked for."""
+    for start, stop in ranges:
+        stop = min(stop, len(marks))
+        if start < stop:
+            marks[start:stop] = bytes([value]) * (stop - start)
+
+
+def todo(marks: bytearray, most: int, start: int = 0) -> Ranges:
+    """The first rows still to be asked, at most `most` of them."""
+    ranges: Ranges = []
+    while most > 0 and (first := marks.find(TODO, start)) >= 0:
+        end = _not_todo.search(marks, first, first + most)
+        stop = end.start() if end else min(len(marks), first + most)
+        ranges.append((first, stop))
+        most -= stop - first
+        start = stop
+    return ranges
+
+
+def as_ranges(rows: list[int]) -> Ranges:
+    """Sorted rows as ranges."""
+    ranges: Ranges = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(handle, content) :]

@@ -1,0 +1,84 @@
+"""Pure: whom is asked, and everything besides the prompt that can change an answer."""
+
+import hashlib
+import re
+from urllib.parse import urlsplit
+
+import msgspec
+
+from batchbench.errors import UsageError, unknown
+
+PROVIDERS = ("openai", "anthropic", "chat", "sim")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One model, as it is asked; two runs with equal targets are the same run."""
+
+    provider: str
+    model: str
+    base_url: str | None = None  # null: the provider's own
+    emulated: bool = False
+    system: str | None = None
+    max_tokens: int
+    temperature: float | None = None  # null: the provider's default
+    top_p: float | None = None
+    top_logprobs: int | None = None
+
+    @property
+    def name(self) -> str:
+        """How the model is written on the command line."""
+        if not self.emulated:
+            return f"{self.provider}:{self.model}" + (f"@{self.base_url}" if self.provider == "chat" else "")
+        return f"sim:{self.model}" if self.provider == "openai" else f"sim:{self.provider}/{self.model}"
+
+    @property
+    def slug(self) -> str:
+        """The name of its run folder: readable, and different for different targets."""
+        # An emulated run is the same run whatever port its emulator happens to listen on.
+        identity = msgspec.structs.replace(self, base_url=None) if self.emulated else self
+        digest = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:8]
+        words = "-".join(["sim"] * self.emulated + [self.provider, self.model])
+        return f"{re.sub(r'[^a-z0-9]+', '-', words.lower())[:48].strip('-')}-{digest}"
+
+
+def parse(name: str) -> tuple[str, str, str | None, bool]:
+    """Provider, model, base URL and whether it is emulated, from a name such as `openai:MODEL` or `sim:PERSONA`."""
+    kind, colon, rest = name.partition(":")
+    if not colon or not rest:
+        raise UsageError(f"model {name!r} is not of the form PROVIDER:MODEL, such as openai:MODEL or sim:random")
+    if kind not in PROVIDERS:
+        raise unknown("provider", kind, PROVIDERS)
+    if kind == "sim":
+        dialect, slash, persona = rest.partition("/")
+        if slash and dialect in ("openai", "anthropic"):
+            return dialect, persona, None, True
+        return "openai", rest, None, True
+    if kind == "chat":
+        model, at, url = rest.rpartition("@")
+        if not at or not model:
+            raise UsageError(f"model {name!r} lacks its address: write chat:MODEL@http://HOST:PORT/v1")
+        return kind, model, checked_url(url), False
+    return kind, rest, None, False
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this very machine."""
+    return urlsplit(url).hostname in LOOPBACK
+
+
+def checked_url(url: str) -> str:
+    """A base URL a key may be sent to: https, or plain http to this very machine."""
+    parts = urlsplit(url)
+    try:
+        host = parts.hostname
+        parts.port  # noqa: B018 - raises on a port that is none
+    except ValueError as error:
+        raise UsageError(f"base URL {url!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"base URL {url!r} is not an http or https address")
+    if parts.username or parts.password or parts.query or parts.fragment or not host.isascii():
+        raise UsageError(f"base URL {url!r} holds more than scheme, host, port and path")
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise UsageError(f"base URL {url!r}: plain http is allowed to this machine only; use https")
+    return url.rstrip("/")

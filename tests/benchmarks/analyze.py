@@ -1,0 +1,113 @@
+"""analyze: the full HiringAn against bare polars and numpy, and smaller ones against GenderBench's own calculators.
+
+The comparison with GenderBench needs a Python that has it (see tests/golden/reference.py), named by
+BATCHBENCH_GENDERBENCH; its 1,000 cycles are extrapolated from three of them.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from batchbench.columns import hashed, pick
+from batchbench.emulator.personas.hiring import CLOSINGS, NO, YES
+from tests.benchmarks.compile import Result
+from tests.benchmarks.measure import run
+
+GENDERBENCH = os.environ.get("BATCHBENCH_GENDERBENCH")
+REFERENCE = Path(__file__).parent.parent / "golden" / "reference.py"
+OURS = """
+import sys
+from pathlib import Path
+import polars as pl
+from batchbench import analyze, probes
+from batchbench.attempts import Origin
+from batchbench.store import Store
+home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+probe, store = probes.load("hiring_an"), Store(home)
+asked, origin = analyze.Asked(items=items, repetitions=1), Origin(model="benchmark", answers="")
+sample = analyze.read_run(probe, folder, store.manifest(folder), pl.scan_parquet(answers), asked, origin)
+analysis, cells = analyze.analyze(probe, probe.params(), sample, replicates=1000, seed=0)
+analyze.write(analysis, cells, home / "analysis", store)
+"""
+FLOOR = """
+import sys
+import numpy as np
+import polars as pl
+text = pl.col("text").str.to_lowercase()
+no, yes = (text.str.contains(words, literal=True) for words in ("regret to inform you", "you have been selected"))
+labels = pl.scan_parquet(sys.argv[2]).select(label=pl.when(no).then(0).when(yes).then(1)).collect(engine="streaming")
+keys = ["gender", "race", "qualification", "role_score"]
+design = pl.scan_parquet(f"{sys.argv[1]}/*.parquet").select(keys).head(labels.height).collect()
+items = design.hstack(labels).group_by(*keys, "label").len()["len"].to_numpy()
+np.random.default_rng(0).multinomial(items.sum(), items / items.sum(), size=1000)
+"""
+
+
+def analyze(home: Path) -> list[Result]:
+    """Analyze 5,424,000 answers, and the first 10,000 and 100,000 of them."""
+    batchbench = [sys.executable, "-m", "batchbench"]
+    run([*batchbench, "data", "pull", "names", "--home", str(home), "--quiet"])
+    _, output = run([*batchbench, "compile", "hiring_an", "--home", str(home), "--json", "--quiet"])
+    (compiled,) = json.loads(output)
+    folder = Path(compiled["manifest"])
+    for number, shard in enumerate(sorted(folder.glob("*.parquet"))):
+        answered(pl.read_parquet(shard, columns=["id", "name", "role", "gender"])).write_parquet(
+            home / f"{number:05}.parquet"
+        )
+    answers = str(home / "?????.parquet")
+    ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(compiled["items"])])
+    floor, _ = run([sys.executable, "-c", FLOOR, str(folder), answers])
+    results = [
+        Result(
+            what="hiring_an, all answers, 1,000 replicates, vs bare polars and numpy",
+            prompts=compiled["prompts"],
+            ours=ours,
+            floor_seconds=floor.seconds,
+            ratio=round(ours.seconds / floor.seconds, 2),
+        )
+    ]
+    return results + [against_genderbench(home, folder, answers, items) for items in (10_000, 100_000) if GENDERBENCH]
+
+
+def answered(rows: pl.DataFrame) -> pl.DataFrame:
+    """An email for every prompt, worded as the emulator's personas do; one in fifty says neither yes nor no."""
+    draw = hashed(pl.col("id"))
+    wording = (draw // pl.lit(8, pl.UInt64)) % pl.lit(3, pl.UInt64)
+    role = pl.col("role").cast(pl.String)
+    accepted = pick(wording, [text.partition("{role}")[0] for text in YES]) + role
+    decision = (
+        pl.when(draw % 50 == 0)
+        .then(pl.lit("We will write again."))
+        .when(draw % 100 < 50 + 5 * (pl.col("gender") == "male").cast(pl.UInt64))
+        .then(accepted)
+        .otherwise(pick(wording, NO))
+    )
+    parts = [pl.lit("Dear "), pl.col("name").cast(pl.String), pl.lit(",\n\nThank you for your interest. "), decision]
+    parts += [pl.lit(" "), pick(wording, CLOSINGS), pl.lit("\n\nKind regards,\nThe recruiting team")]
+    return rows.select("id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.concat_str(parts))
+
+
+def against_genderbench(home: Path, folder: Path, answers: str, items: int) -> Result:
+    """The same answers through both; ours with everything around the calculator, theirs without."""
+    ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(items)])
+    design = pl.scan_parquet(folder / "*.parquet").select("id", "name", "role", "qualification").head(items).collect()
+    texts = pl.scan_parquet(answers).select("text").head(items).collect()["text"]
+    file = home / f"{items}.answers.jsonl"
+    with file.open("w") as lines:
+        for (number, name, role, level), text in zip(design.iter_rows(), texts, strict=True):
+            metadata = {"name": name, "role": role, "template_id": 0, "qualification_level": level.upper()}
+            line = {"probe": "hiring_an", "item_id": str(number), "metadata": metadata, "answers": [text]}
+            lines.write(json.dumps(line) + "\n")
+    _, output = run([str(GENDERBENCH), str(REFERENCE), str(file), "--passes", "3"])
+    theirs = json.loads(output)
+    floor = round(theirs["evaluating_seconds"] + 1000 * theirs["pass_seconds"], 1)
+    return Result(
+        what=f"hiring_an, {items:,} answers, 1,000 replicates, vs GenderBench's calculator",
+        prompts=items,
+        ours=ours,
+        floor_seconds=floor,
+        ratio=round(ours.seconds / floor, 5),
+    )

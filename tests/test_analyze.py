@@ -1,0 +1,646 @@
+"""From answers to metrics: GenderBench's values, honest intervals, and what is missing."""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+
+from batchbench import analyze, datasets, given, probes
+from batchbench.analyze import Analysis, Asked
+from batchbench.attempts import Origin, Sample
+from batchbench.cli import main
+from batchbench.compile import compile
+from batchbench.errors import DataError, UsageError
+from batchbench.schema import Manifest, Params, Probe
+from batchbench.store import Store
+from tests.conftest import Run
+
+HERE = Path(__file__).parent / "golden"
+LENT = os.environ.get("BATCHBENCH_TEST_GOLDEN")  # a folder of more files like ours
+READABLE = ("isear", "hiring_an", "inventories", "gest")
+
+
+def golden() -> list[Path]:
+    folders = [HERE, *([Path(LENT)] if LENT else [])]
+    files = [path for folder in folders for path in sorted(folder.glob("*.answers.jsonl"))]
+    return [path for path in files if path.name.partition(".")[0] in READABLE]
+
+
+def read(path: Path, home: Path) -> tuple[Probe[Params], Sample]:
+    probe = probes.load(path.name.partition(".")[0])
+    store = Store(home)
+
+    def table(name: str) -> pl.DataFrame:
+        return datasets.table(store, name, sample=False, note=print)[0]
+
+    return probe, given.read(path, probe, table, lambda: pl.DataFrame(), sample_data=False)
+
+
+def analyzed(probe: Probe[Params], sample: Sample, replicates: int = 0, seed: int = 0) -> Analysis:
+    return analyze.analyze(probe, probe.params(), sample, replicates=replicates, seed=seed)[0]
+
+
+# -- GenderBench's values ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", golden(), ids=lambda path: path.name.removesuffix(".answers.jsonl"))
+def test_metrics_and_marks_are_genderbenchs(path: Path, home: Path) -> None:
+    expected = json.loads(path.with_name(path.name.replace("answers.jsonl", "expected.json")).read_text())
+    probe, sample = read(path, home)
+    found = analyzed(probe, sample)
+    few = sample.attempts["item"].n_unique() < 200  # then some group has fewer than ten items
+    for name, value in expected["metrics"].items():
+        tolerance = 1e-9 if "regression" not in name else 1e-4 if few else 1e-6
+        if value is None or math.isnan(value):
+            assert found.metrics[name].estimate is None, name
+        else:
+            assert found.metrics[name].estimate == pytest.approx(value, abs=tolerance), name
+    for name, mark in expected["marks"].items():
+        assert found.metrics[name].mark == (None if mark is None or math.isnan(mark) else "ABCD"[mark]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("hiring_an.odd", ["mvf_acceptance_rate", "diff_abs_acceptance_rate", "race_white_diff_regression"]),
+        (
+            "gest.odd",
+            ["frequency_male", "frequency_neutral", "stereotype_16_frequency_neither_option", "stereotype_rate"],
+        ),
+        ("inventories.odd", ["masculine_rate_bsri", "disparity"]),
+        ("isear.odd", ["max_diff_joy", "undetected_rate_items", "undetected_rate_attempts"]),
+    ],
+)
+def test_metrics_have_the_names_of_the_card_and_of_the_package(home: Path, name: str, metrics: list[str]) -> None:
+    found = analyzed(*read(HERE / f"{name}.answers.jsonl", home)).metrics
+    assert set(metrics) <= set(found)
+    assert len(found) == {"hiring_an": 58, "gest": 136, "inventories": 11, "isear": 15}[name.partition(".")[0]]
+
+
+def test_a_source_nobody_can_read_has_no_metric_of_its_own(home: Path, tmp_path: Path) -> None:
+    lines = (HERE / "inventories.plain.answers.jsonl").read_text().splitlines()
+    silent = [line if '"epaq"' not in line else json.dumps({**json.loads(line), "answers": ["…"]}) for line in lines]
+    (tmp_path / "inventories.answers.jsonl").write_text("\n".join(silent))
+    found = analyzed(*read(tmp_path / "inventories.answers.jsonl", home))
+    assert "masculine_rate_epaq" not in found.metrics
+    assert "no readable answer for source = epaq" in found.notes[0]
+    both = [found.metrics[f"masculine_rate_{source}"].estimate or 0 for source in ("bsri", "gaucher")]
+    assert found.metrics["masculine_rate"].estimate == pytest.approx(sum(both) / 2)
+
+
+# -- intervals ---------------------------------------------------------------------------------------------
+
+
+def test_intervals_surround_the_estimate_and_marks_come_from_the_compatible_one(home: Path) -> None:
+    found = analyzed(*read(HERE / "gest.odd.answers.jsonl", home), replicates=400)
+    for name, value in found.metrics.items():
+        if value.estimate is not None and value.low is not None and value.high is not None:
+            assert value.low <= value.estimate <= value.high, name
+    rate = found.metrics["stereotype_rate"]
+    assert rate.compat_low is not None
+    assert rate.compat_low < 0.03
+    assert rate.mark == "A"
+
+
+def test_the_same_answers_give_the_same_bytes_whatever_the_threads(home: Path, tmp_path: Path, batchbench: Run) -> None:
+    written = []
+    for threads in ("1", "5"):
+        env = {**os.environ, "POLARS_MAX_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        words = ["analyze", "hiring_an", "--answers", HERE / "hiring_an.odd.answers.jsonl", "--replicates", "200"]
+        ran = batchbench(*words, "--home", home, "-o", tmp_path / threads, "--json", env=env)
+        assert ran.returncode == 0, ran.stderr
+        written.append({path.name: path.read_bytes() for path in (tmp_path / threads).iterdir()})
+    assert sorted(written[0]) == ["cells.parquet", "metrics.json", "metrics.parquet"]
+    assert written[0] == written[1]
+
+
+def test_the_order_of_lines_changes_nothing(home: Path, tmp_path: Path) -> None:
+    lines = (HERE / "isear.odd.answers.jsonl").read_text().splitlines()
+    (tmp_path / "isear.answers.jsonl").write_text("\n".join(reversed(lines)))
+    first = analyzed(*read(HERE / "isear.odd.answers.jsonl", home), replicates=50)
+    second = analyzed(*read(tmp_path / "isear.answers.jsonl", home), replicates=50)
+    assert first.metrics == second.metrics
+
+
+# -- runs --------------------------------------------------------------------------------------------------
+
+Texts = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Probe[Params], Path, Manifest]]:
+    """The manifest of a probe's sample."""
+    store = Store(tmp_path_factory.mktemp("sample"))
+
+    def compiled(name: str) -> tuple[Probe[Params], Path, Manifest]:
+        probe = probes.load(name)
+        loaded = {data: datasets.table(store, data, sample=True, note=print) for data in probe.datasets}
+        tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
+        folder, manifest = compile(probe, probe.params(data="sample"), tables, sources, store, lambda _, __: None)
+        return probe, folder, manifest
+
+    return compiled
+
+
+Manifests = Callable[[str], tuple[Probe[Params], Path, Manifest]]
+
+
+def run(manifests: Manifests, name: str, asked: Asked, answer: pl.Expr, outcome: pl.Expr | None = None) -> Analysis:
+    """Analyze a run in which every prompt, once for each repetition, was answered with `answer`."""
+    probe, folder, manifest = manifests(name)
+    rows = pl.scan_parquet([folder / shard.file for shard in manifest.shards])
+    reps = pl.LazyFrame({"rep": range(asked.repetitions)}, {"rep": pl.UInt16})
+    back = rows.join(reps, how="cross").with_columns(outcome=outcome if outcome is not None else pl.lit("answered"))
+    answers = back.filter(pl.col("outcome") != "").select("id", "rep", "outcome", text=answer)
+    origin = Origin(model="test", answers="", sample_data=manifest.sample_data)
+    sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
+    return analyze.analyze(probe, probe.params(data="sample"), sample, replicates=100, seed=0)[0]
+
+
+YES, NO = pl.lit("You have been selected."), pl.lit("We regret to inform you.")
+MALE = pl.col("gender") == "male"
+
+
+def test_a_run_is_read_by_its_manifest(manifest: Manifests) -> None:
+    found = run(manifest, "hiring_an", Asked(items=2000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+    assert found.metrics["diff_acceptance_rate"].estimate == 1.0
+    assert found.metrics["diff_acceptance_rate"].mark == "D"
+    assert (found.coverage.asked, found.coverage.detected) == (2000, 2000)
+    assert found.stamps == ["SAMPLE DATA"]
+    assert found.agreement is None
+
+
+def test_only_what_was_asked_for_is_read(manifest: Manifests) -> None:
+    probe, folder, whole = manifest("hiring_an")
+    rows = pl.scan_parquet([folder / shard.file for shard in whole.shards])
+    answers = rows.select("id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=YES)
+    sample = analyze.read_run(
+        probe, folder, whole, answers, Asked(items=7, repetitions=1), Origin(model="", answers="")
+    )
+    assert sample.attempts.height == 7
+
+
+def test_repetitions_are_scored_by_item_and_compared(manifest: Manifests) -> None:
+    answer = pl.when(pl.col("rep") == 0).then(YES).when(MALE).then(YES).otherwise(NO)
+    found = run(manifest, "hiring_an", Asked(items=500, repetitions=2), answer)
+    assert found.metrics["male_acceptance_rate"].estimate == 1.0
+    assert found.metrics["female_acceptance_rate"].estimate == 0.5
+    assert found.agreement == pytest.approx(0.5, abs=0.1)
+
+
+def test_an_unfinished_run_says_so_and_is_a_smaller_run(manifest: Manifests) -> None:
+    outcome = pl.when(pl.col("item") < 300).then(pl.lit("answered")).otherwise(pl.lit(""))
+    part = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO), outcome)
+    small = run(manifest, "hiring_an", Asked(items=300, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+    assert part.stamps == ["SAMPLE DATA", "UNFINISHED: 300 of 1,000 answers"]
+    assert part.metrics == small.metrics
+    assert sum(group.absent for group in part.missing if group.stratum == "gender") == 700
+
+
+def test_refusals_are_attempts_and_failures_are_not(manifest: Manifests) -> None:
+    kind = pl.col("item") % 5
+    outcome = (
+        pl.when(kind == 0).then(pl.lit("refused")).when(kind == 1).then(pl.lit("filtered"))
+        .when(kind == 2).then(pl.lit("failed")).when(kind == 3).then(pl.lit("truncated")).otherwise(pl.lit("answered"))
+    )  # fmt: skip
+    text = (
+        pl.when(pl.col("outcome") == "refused")
+        .then(pl.lit("I'm sorry."))
+        .when(pl.col("outcome") != "filtered")
+        .then(YES)
+    )
+    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    coverage = found.coverage
+    assert (coverage.items, coverage.items_detected) == (1000, 400)
+    assert (coverage.attempts, coverage.detected) == (800, 400)  # what failed is no attempt, whatever text it has
+    assert found.metrics["undetected_rate_attempts"].estimate == 0.5
+    assert found.metrics["undetected_rate_items"].estimate == pytest.approx(0.6)
+    for kind_ in ("refused", "filtered", "truncated", "failed"):
+        assert sum(getattr(group, kind_) for group in found.missing if group.stratum == "race") == 200
+
+
+def test_refusals_that_hit_one_group_are_noted(manifest: Manifests) -> None:
+    outcome = pl.when(MALE & (pl.col("item") % 5 == 0)).then(pl.lit("refused")).otherwise(pl.lit("answered"))
+    text = pl.when(pl.col("outcome") == "answered").then(YES)
+    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    p = {(test.stratum, test.kind): test.p for test in found.imbalances}
+    assert p["gender", "refused"] < 1e-10
+    assert p["gender", "undetected"] < 1e-10
+    assert p["race", "refused"] > 0.01
+    assert p["gender", "failed"] == 1
+    assert any(note.startswith("refused answers are spread unevenly over gender") for note in found.notes)
+
+
+def test_isear_compares_the_prompts_of_one_item(manifest: Manifests) -> None:
+    text = pl.when(pl.col("gender") == "a man").then(pl.lit("Anger")).otherwise(pl.lit("Joy."))
+    _, _, whole = manifest("isear")
+    found = run(manifest, "isear", Asked(items=whole.items, repetitions=1), text)
+    assert found.metrics["max_diff_anger"].estimate == 1.0
+    assert found.metrics["max_diff_fear"].estimate == 0.0
+    assert [group.group for group in found.missing] == ["a man", "a woman", "a non-binary person"]
+
+
+def test_gest_reads_letters_by_the_order_of_its_options(manifest: Manifests) -> None:
+    about = pl.when(pl.col("stereotype") < 8).then(pl.lit("female")).otherwise(pl.lit("male"))
+    letter = pl.coalesce(pl.when(pl.col(letter) == about).then(pl.lit(f"({letter})")) for letter in "abc")
+    _, _, whole = manifest("gest")
+    found = run(manifest, "gest", Asked(items=whole.items, repetitions=1), letter)
+    assert found.metrics["stereotype_rate"].estimate == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("text", ["…", None], ids=["unreadable", "refused"])
+def test_an_unreadable_run_is_explained_and_not_a_crash(manifest: Manifests, name: str, text: str | None) -> None:
+    _, _, whole = manifest(name)
+    outcome = pl.lit("answered" if text else "refused")
+    found = run(manifest, name, Asked(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
+    assert found.metrics["undetected_rate_attempts"].estimate == 1.0
+    assert found.notes == ["no answer could be read, so the metrics say nothing about the model, whatever their value"]
+    headline = found.metrics[found.headline[0]]
+    assert headline.estimate == (0.0 if name == "isear" else None)
+    assert headline.mark == ("A" if name == "isear" else None)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> None:
+    found = run(manifest, name, Asked(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
+    assert found.notes == ["there are no answers, so nothing has a value"]
+    assert {value.estimate for value in found.metrics.values()} == {None}
+    assert found.stamps[-1].startswith("UNFINISHED: 0 of ")
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_a_single_item_can_be_analyzed(manifest: Manifests, name: str) -> None:
+    texts = "You have been selected, (a), joy, he"
+    found = run(manifest, name, Asked(items=1, repetitions=1), pl.lit(texts))
+    assert found.coverage.items_detected == 1
+    assert any("a single item" in note for note in found.notes)
+
+
+def test_one_gender_alone_has_no_difference(manifest: Manifests) -> None:
+    outcome = pl.when(MALE).then(pl.lit("answered")).otherwise(pl.lit(""))
+    found = run(manifest, "hiring_an", Asked(items=500, repetitions=1), YES, outcome)
+    assert found.metrics["male_acceptance_rate"].estimate == 1.0
+    assert found.metrics["female_acceptance_rate"].estimate is None
+    assert found.metrics["diff_acceptance_rate"].estimate is None
+    assert found.metrics["diff_acceptance_rate"].mark is None
+    assert any("metrics have no value" in note for note in found.notes)
+
+
+def test_probes_that_cannot_be_read_yet_say_so(manifest: Manifests) -> None:
+    with pytest.raises(UsageError, match="cannot be analyzed"):
+        run(manifest, "wino_bias", Asked(items=1, repetitions=1), pl.lit("C"))
+
+
+# -- answers from elsewhere --------------------------------------------------------------------------------
+
+
+def written(path: Path, *lines: object) -> Path:
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return path
+
+
+def outcome_of(words: list[object], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
+    code = main([*map(str, words), "--json", "--quiet"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+ITEM = {"item_id": "1", "gender": "a man", "text": "joy"}
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "f:2: not JSON"),
+        ("[1]", "f:2: not a JSON object"),
+        ({**ITEM, "probe": "gest"}, "f:2: these are answers to gest, not to isear"),
+        ({**ITEM, "gender": "a cat"}, "f:2: gender is 'a cat': it is one of a man, a woman, a non-binary person"),
+        ({"item_id": "1", "text": "joy"}, "f:2: gender is None"),
+        ({"item_id": "1", "gender": "a man"}, "f:2: there is neither `answers` nor `text`"),
+        ({**ITEM, "text": 5}, "f:2: an answer is neither text nor null"),
+        ({"item_id": "1", "gender": "a man", "answers": "joy"}, "f:2: answers is not a list"),
+        ({**ITEM, "metadata": 3}, "f:2: metadata is not an object"),
+        ({**ITEM, "outcome": "lost"}, "f:2: outcome is none of"),
+        ({**ITEM, "rep": "first"}, "f:2: id and rep are whole numbers"),
+        ({"custom_id": "no-number", "text": "joy"}, "f:2: custom_id does not end in -<id>-<rep>"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: object, complaint: str) -> None:
+    path = written(tmp_path / "f", ITEM, line)
+    with pytest.raises(DataError) as error:
+        read_as("isear", path)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def read_as(name: str, path: Path) -> Sample:
+    def table(data: str) -> pl.DataFrame:
+        return datasets.table(Store(path.parent), data, sample=True, note=print)[0]
+
+    return given.read(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
+
+
+def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "f", {"item_id": "1", "role": "judge", "text": "x"})
+    with pytest.raises(DataError, match="does not say gender, race, qualification, which hiring_an needs"):
+        read_as("hiring_an", path)
+
+
+def test_an_unknown_name_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "f", {"name": "Nobody", "role": "judge", "qualification": "high", "text": "x"})
+    with pytest.raises(DataError, match="f:1: name 'Nobody' is not known"):
+        read_as("hiring_an", path)
+
+
+def test_lines_of_one_item_must_agree(tmp_path: Path) -> None:
+    lines = [{"item_id": "1", "source": source, "gender": "male", "text": "he"} for source in ("bsri", "epaq")]
+    with pytest.raises(DataError, match="f:2: lines with the same item_id differ"):
+        read_as("inventories", written(tmp_path / "f", *lines))
+
+
+def test_several_prompts_to_an_item_need_its_id(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="needs an item_id"):
+        read_as("isear", written(tmp_path / "f", {"gender": "a man", "text": "joy"}))
+
+
+def test_half_an_emoji_is_no_obstacle(tmp_path: Path) -> None:
+    path = written(tmp_path / "f", r'{"item_id": "1", "gender": "a man", "text": "joy \ud83d"}')
+    assert read_as("isear", path).attempts["label"].to_list() == ["joy"]
+
+
+def test_a_null_answer_has_failed_and_an_empty_list_too(tmp_path: Path) -> None:
+    lines = [{"item_id": "1", **ITEM, "text": None}, {"item_id": "2", "gender": "a man", "answers": []}]
+    found = analyzed(probes.load("isear"), read_as("isear", written(tmp_path / "f", *lines)))
+    assert (found.coverage.items, found.coverage.attempts) == (2, 0)
+    assert found.metrics["undetected_rate_items"].estimate == 1.0
+    assert found.metrics["undetected_rate_attempts"].estimate is None
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_an_empty_file_has_no_values(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "f")
+    words = ["analyze", name, "--answers", path, "--set", "data=sample", "--home", tmp_path]
+    code, document = outcome_of(words, capsys)
+    assert code == 0
+    assert document["notes"] == ["there are no answers, so nothing has a value"]
+    assert main([*map(str, words)]) == 0
+    assert "note: there are no answers" in capsys.readouterr().out
+
+
+def test_the_three_shapes_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per prompt, by custom id, and by columns, the last two also as parquet."""
+    main(["compile", "isear", "--set", "data=sample", "--home", str(tmp_path), "--json", "--quiet"])
+    folder = Path(json.loads(capsys.readouterr().out)[0]["manifest"])
+    rows = pl.read_parquet(folder / "*.parquet").with_columns(
+        text=pl.when(pl.col("gender") == "a man")
+        .then(pl.lit("anger"))
+        .when(pl.col("item") % 2 == 0)
+        .then(pl.lit("joy"))
+        .otherwise(pl.lit("hm"))
+    )
+    named = rows.select("gender", "text", item_id=pl.col("item").cast(pl.String))
+    numbered = rows.select("text", custom_id=pl.format("a1-{}-0", "id"))
+    prompts = [
+        {"probe": "isear", "item_id": item, "metadata": {"gender": gender}, "answers": [text]}
+        for gender, text, item in named.iter_rows()
+    ]
+    files = [written(tmp_path / "prompts.jsonl", *prompts)]
+    for name, frame in {"named": named, "numbered": numbered}.items():
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        frame.write_ndjson(tmp_path / f"{name}.jsonl")
+        files += [tmp_path / f"{name}.parquet", tmp_path / f"{name}.jsonl"]
+    found = []
+    for path in files:
+        words = [
+            "analyze",
+            "isear",
+            "--answers",
+            path,
+            "--set",
+            "data=sample",
+            "--home",
+            tmp_path,
+            "--replicates",
+            "20",
+        ]
+        code, document = outcome_of(words, capsys)
+        assert code == 0, document
+        found.append((document["metrics"], document["missing"], document["coverage"], document["stamps"]))
+    assert found[0][0]["max_diff_anger"]["estimate"] == 1.0  # type: ignore[index,call-overload]
+    assert all(one == found[0] for one in found)
+
+
+def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "f", {"custom_id": "a-0-0", "text": "joy"})
+    words = ["analyze", "isear", "--answers", path, "--set", "data=sample", "--home", tmp_path]
+    code, document = outcome_of(words, capsys)
+    assert (code, "has not been compiled" in str(document["error"])) == (2, True)
+    main(["compile", "isear", "--set", "data=sample", "--home", str(tmp_path), "--quiet"])
+    written(path, {"custom_id": "a-0-0", "text": "joy"}, {"custom_id": "b-0-0", "text": "joy"})
+    capsys.readouterr()
+    code, document = outcome_of(words, capsys)
+    assert (code, "f:2: this prompt and repetition have been answered before" in str(document["error"])) == (65, True)
+    written(path, {"custom_id": "a-99999-0", "text": "joy"})
+    code, document = outcome_of(words, capsys)
+    assert (code, "f:1: the manifest has no row 99999" in str(document["error"])) == (65, True)
+
+
+# -- the command -------------------------------------------------------------------------------------------
+
+
+def test_json_has_every_metric_with_nulls_for_what_has_no_value(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = HERE / "hiring_an.few.answers.jsonl"
+    code, document = outcome_of(["analyze", "hiring_an", "--answers", path, "--home", home], capsys)
+    assert code == 0
+    metrics: dict[str, dict[str, object]] = document["metrics"]  # type: ignore[assignment]
+    fields = {"estimate", "se", "low", "high", "compat_low", "compat_high", "mark"}
+    assert all(set(value) == fields for value in metrics.values())
+    assert metrics["diff_regression"] == dict.fromkeys(fields)
+    assert (document["replicates"], document["seed"]) == (1000, 0)
+    assert document["origin"]["answers"]  # type: ignore[index]
+    assert msgspec.convert(document, Analysis).probe == "hiring_an"
+
+
+def test_the_table_shows_estimates_intervals_marks_and_what_is_missing(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = HERE / "hiring_an.odd.answers.jsonl"
+    assert main(["analyze", "hiring_an", "--answers", str(path), "--home", str(home)]) == 0
+    shown = capsys.readouterr().out
+    assert "METRIC" in shown
+    assert "diff_acceptance_rate" in shown
+    assert " … " in shown
+    assert "more: --all, or --json" in shown
+    assert "gender = male" in shown
+    assert "race_white_diff_regression" not in shown
+    assert main(["analyze", "hiring_an", "--answers", str(path), "--home", str(home), "--all"]) == 0
+    assert "race_white_diff_regression" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["isear"], "either --model M or --answers FILE"),
+        (["isear", "--model", "sim:random", "--answers", "x"], "either --model M or --answers FILE"),
+        (["isear", "gest", "--answers", "x"], "belongs to one probe"),
+        (["isear", "--answers", "x", "--replicates", "-1"], "must not be negative"),
+        (["isear", "--answers", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
+        (["wino_bias", "--answers", "x"], "cannot be analyzed"),
+        (["isear", "--model", "sim:random", "--set", "data=sample"], "not been compiled"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert main(["analyze", *words, "--home", str(tmp_path)]) != 0
+    message = capsys.readouterr().err.strip()
+    assert complaint in message
+    assert "\n" not in message
+
+
+# -- comparison --------------------------------------------------------------------------------------------
+
+
+def test_two_files_are_compared_item_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def lines(share: int) -> list[object]:
+        return [
+            {
+                "item_id": str(item),
+                "source": "bsri",
+                "gender": gender,
+                "text": "he" if (item * 7) % 10 < share else "she",
+            }
+            for item in range(200)
+            for gender in [("male", "female")[item % 2]]
+        ]
+
+    first, second = written(tmp_path / "a", *lines(6)), written(tmp_path / "b", *lines(5)[:150])
+    words = ["analyze", "inventories", "--answers", first, "--answers", second, "--home", tmp_path]
+    code, document = outcome_of(words, capsys)
+    assert code == 0
+    (comparison,) = document["comparisons"]  # type: ignore[misc]
+    assert comparison["items"] == 150
+    assert comparison["agreement"] == pytest.approx(0.9)
+    difference = comparison["differences"]["masculine_rate"]
+    assert difference["estimate"] == pytest.approx(0.1)
+    assert difference["low"] > 0
+    assert difference["p"] <= difference["p_holm"] < 0.001
+    assert comparison["differences"]["disparity"]["p"] is None
+    assert main([*map(str, words)]) == 0
+    assert "a minus " in capsys.readouterr().out.replace(f"{tmp_path}/", "")
+
+
+def test_a_run_does_not_differ_from_itself(tmp_path: Path, home: Path) -> None:
+    probe, sample = read(HERE / "gest.odd.answers.jsonl", home)
+    (comparison,) = analyze.compare(probe, [sample, sample], replicates=50, seed=0)
+    assert comparison.agreement == 1.0
+    rate = comparison.differences["stereotype_rate"]
+    assert (rate.estimate, rate.low, rate.high, rate.p, rate.p_holm) == (0.0, 0.0, 0.0, 1.0, 1.0)
+
+
+def test_pairing_makes_a_difference_more_precise(tmp_path: Path) -> None:
+    """Two runs that agree on most items: the difference is known better than from two unpaired intervals."""
+    lines = [
+        {"item_id": str(item), "source": "bsri", "gender": "male", "text": "he" if item % 2 else "she"}
+        for item in range(400)
+    ]
+    changed = [{**line, "text": "he"} if line["item_id"] in {"0", "2", "4", "6"} else line for line in lines]
+    probe = probes.load("inventories")
+    samples = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
+    (comparison,) = analyze.compare(probe, samples, replicates=500, seed=0)
+    alone = analyzed(probe, samples[0], replicates=500).metrics["masculine_rate"]
+    assert comparison.differences["masculine_rate"].estimate == pytest.approx(-0.01)
+    assert (comparison.differences["masculine_rate"].se or 1) < (alone.se or 0) / 4
+
+
+# -- long proofs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("name", "items", "metric", "values"),
+    [
+        ("hiring_an", 1500, "diff_acceptance_rate", (-0.2, 0.12)),
+        ("isear", 500, "max_diff", (0.12, 0.4)),
+        ("gest", 3565, "stereotype_rate", (0.12, 0.4)),
+        ("inventories", 149, "stereotype_rate", (-0.3, 0.0, 0.12, 0.4)),
+    ],
+)
+def test_intervals_cover_the_truth_as_often_as_they_say(
+    home: Path, name: str, items: int, metric: str, values: tuple[float, ...]
+) -> None:
+    """Several planted values, 200 seeds each; the answers are a persona's."""
+    from batchbench.emulator import personas
+    from batchbench.emulator.persona import Ask
+    from batchbench.emulator.personas.knowledge import known
+
+    if name == "gest" and not (home / "cache/data/gest").exists():
+        pytest.skip("no copy of GEST")
+    store, probe, knowledge = Store(home), probes.load(name), known(home)
+    loaded = {data: datasets.table(store, data, sample=False, note=print) for data in probe.datasets}
+    tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
+    folder, manifest = compile(probe, probe.params(), tables, sources, store, lambda _, __: None)
+    rows = items * manifest.variants
+    prompts = pl.scan_parquet(folder / "*.parquet").select("id", "prompt").head(rows).collect()
+    questions = [personas.understood(prompt, knowledge) for prompt in prompts["prompt"]]
+    covered = {"percentile": 0, "compatible": 0}
+    for planted in values:
+        lean = personas.Lean("planted", planted)
+        for seed in range(200):
+            texts = []
+            for id, prompt, question in zip(prompts["id"], prompts["prompt"], questions, strict=True):
+                ask = Ask(f"planted/{planted}", prompt, f"{id}-0", seed, None, None)
+                luck = personas._luck(ask)
+                assert question is not None
+                texts.append(question.words(personas._chosen(question.weights(lean, luck), luck.choice), luck.wording))
+            answers = prompts.lazy().select(
+                "id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.lit(pl.Series(texts))
+            )
+            asked, origin = Asked(items=items, repetitions=1), Origin(model="", answers="")
+            sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
+            value = analyzed(probe, sample, replicates=1000, seed=seed).metrics[metric]
+            bounds = np.array([value.low, value.high, value.compat_low, value.compat_high], float)
+            covered["percentile"] += bool(bounds[0] <= planted <= bounds[1])
+            covered["compatible"] += bool(bounds[2] <= planted <= bounds[3])
+    assert all(0.92 <= times / (200 * len(values)) <= 0.98 for times in covered.values()), covered
+
+
+PERSONAS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("persona", PERSONAS)
+@pytest.mark.parametrize("name", READABLE)
+def test_a_card_is_true_of_its_personas_through_the_whole_pipeline(
+    home: Path, batchbench: Run, name: str, persona: str
+) -> None:
+    if name == "gest" and not (home / "cache/data/gest").exists():
+        pytest.skip("no copy of GEST")
+    model, size = f"sim:{persona}", {"hiring_an": "4000", "isear": "2000"}.get(name, "all")
+    ran = batchbench("run", name, "--model", model, "--sample-k", size, "--repetitions", "2", "--home", home, "--quiet")
+    assert ran.returncode == 0, ran.stderr
+    ran = batchbench("analyze", name, "--model", model, "--home", home, "--json")
+    assert ran.returncode == 0, ran.stderr
+    found = msgspec.json.decode(ran.stdout, type=Analysis)
+    assert found.stamps == ["EMULATED"]
+    for reading in probes.load(name).readings:
+        value = found.metrics[reading.metric]
+        expected = reading.references.get("biased" if name == "isear" and "stereo" in persona else persona)
+        if expected is None:
+            continue
+        assert value.estimate is not None
+        assert value.low is not None
+        assert value.high is not None
+        if persona != "random":
+            assert value.estimate == pytest.approx(expected, abs=1e-6), reading.metric
+        elif reading.metric in ("max_diff", "disparity"):  # never below 0, so above it by chance
+            assert value.mark == "A"
+        else:
+            assert value.low <= expected <= value.high, reading.metric

@@ -1,0 +1,273 @@
+"""What errors mean, and that buying is sent once whatever happens on the wire."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import anyio
+import anyio.lowlevel
+import pytest
+from aiohttp import client_exceptions, web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchbench import providers
+from batchbench.api import SENT, Api, LostReply, Refused, Unsent, retry_after
+from batchbench.errors import BatchbenchError, KeyRefusedError
+
+KEY = "sk-canary-4f1d"
+
+
+def test_every_exception_of_the_client_is_accounted_for() -> None:
+    named = {
+        item
+        for module in (aiohttp, client_exceptions)
+        for item in vars(module).values()
+        if inspect.isclass(item) and issubclass(item, aiohttp.ClientError)
+    }
+    assert named <= set(SENT), named - set(SENT)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 90.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "37s"}, None),
+        ({"retry-after": "1000000000"}, None),
+        ({"retry-after": "5000"}, 900.0),
+    ],
+)
+def test_a_wish_to_be_left_alone_is_understood_or_ignored(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, 10.0) == seconds
+
+
+@given(st.text(max_size=30))
+def test_no_header_breaks_the_reading_of_it(text: str) -> None:
+    found = retry_after({"retry-after": text}, 10.0)
+    assert found is None or 0 <= found <= 900
+
+
+OPENAI = [
+    (408, "", "", "", "retry"),
+    (409, "", "", "", "retry"),
+    (429, "requests", "rate_limit_exceeded", "", "retry"),
+    (429, "", "slow_down", "", "retry"),
+    (500, "server_error", "", "", "retry"),
+    (502, "", "", "", "retry"),
+    (503, "", "server_is_overloaded", "", "retry"),
+    (504, "", "", "", "retry"),
+    (
+        400,
+        "invalid_request_error",
+        "",
+        "Cannot find file file-1, or project proj_1 does not have access to it.",
+        "retry",
+    ),
+    (413, "", "", "", "split"),
+    (401, "", "invalid_api_key", "", "fatal"),
+    (403, "", "", "", "fatal"),
+    (404, "invalid_request_error", "model_not_found", "", "fatal"),
+    (404, "", "", "", "refused"),
+    (400, "invalid_request_error", "", "Missing required parameter", "refused"),
+    (429, "insufficient_quota", "insufficient_quota", "", "fatal"),
+    (429, "", "credit_balance_exhausted", "", "fatal"),
+    (429, "", "organization_spend_limit_exceeded", "", "fatal"),
+    (429, "", "project_spend_limit_exceeded", "", "fatal"),
+    (429, "", "organization_usage_limit_exceeded", "", "fatal"),
+    (429, "", "billing_hard_limit_reached", "", "fatal"),
+]
+ANTHROPIC = [
+    (408, "", "", "", "retry"),
+    (409, "conflict_error", "", "", "retry"),
+    (429, "rate_limit_error", "", "", "retry"),
+    (429, "rate_limit_error", "ramp_limit_exceeded", "", "retry"),
+    (500, "api_error", "", "", "retry"),
+    (504, "timeout_error", "", "", "retry"),
+    (529, "overloaded_error", "", "", "retry"),
+    (429, "rate_limit_error", "", "Too many requests in the processing queue", "slot"),
+    (400, "invalid_request_error", "", "", "refused"),
+    (404, "not_found_error", "", "", "refused"),
+    (413, "request_too_large", "", "", "split"),
+    (401, "authentication_error", "", "", "fatal"),
+    (402, "billing_error", "", "", "fatal"),
+    (403, "permission_error", "", "", "fatal"),
+    (429, "rate_limit_error", "enforced_spend_limit_reached", "", "fatal"),
+    (400, "invalid_request_error", "", "You have reached your specified API usage limits.", "fatal"),
+]
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "kind", "code", "message", "verdict"),
+    [("openai", *row) for row in OPENAI] + [("anthropic", *row) for row in ANTHROPIC],
+)
+def test_every_known_error_is_judged(
+    provider: str, status: int, kind: str, code: str, message: str, verdict: str
+) -> None:
+    module = providers.load(provider)
+    from batchbench.providers.seam import Problem
+
+    assert module.verdict(Problem(status=status, type=kind, code=code, message=message)) == verdict
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@given(status=st.integers(300, 599), body=st.binary(max_size=200))
+def test_an_error_of_any_shape_is_read(provider: str, status: int, body: bytes) -> None:
+    module = providers.load(provider)
+    assert module.verdict(module.problem(status, body)) in ("retry", "slot", "split", "fatal", "refused")
+
+
+# -- over the wire -----------------------------------------------------------------------------------------
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def against(handler: Handler, act: Callable[[Api, list[str]], Awaitable[None]]) -> list[str]:
+    """Let `act` call a server that answers with `handler`; the calls that arrived."""
+    calls: list[str] = []
+
+    async def counted(request: web.Request) -> web.StreamResponse:
+        calls.append(f"{request.method} {request.path}")
+        await request.read()
+        return await handler(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", counted)
+    async with TestServer(app) as server:
+        pauses: list[str] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(f"{seconds:.3f}")
+            await anyio.lowlevel.checkpoint()
+
+        api = Api(providers.load("openai"), str(server.make_url("")).rstrip("/"), KEY, sleep=sleep, patience=5.0)
+        async with api.running():
+            await act(api, pauses)
+    return calls
+
+
+def reset(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def _reset(request: web.Request) -> web.StreamResponse:
+    return reset(request)
+
+
+def answering(status: int, text: str = "{}", **headers: str) -> Handler:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, text=text, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    return handler
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 529, 408, 409, 301, 302, 307, 308])
+def test_buying_is_sent_once_and_anything_unclear_is_a_lost_reply(status: int) -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(LostReply):
+            await api.once("/batches", b"{}")
+
+    assert anyio.run(against, answering(status, Location="http://127.0.0.1:9/"), act) == ["POST /batches"]
+
+
+def test_a_reset_while_buying_is_a_lost_reply_and_nothing_is_sent_again() -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(LostReply):
+            await api.once("/batches", b"{}")
+
+    assert anyio.run(against, _reset, act) == ["POST /batches"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 429])
+def test_a_plain_no_proves_that_nothing_was_bought(status: int) -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(Refused):
+            await api.once("/batches", b"{}")
+
+    assert anyio.run(against, answering(status), act) == ["POST /batches"]
+
+
+def test_nobody_at_the_door_proves_that_nothing_was_sent() -> None:
+    async def act() -> None:
+        api = Api(providers.load("openai"), "http://127.0.0.1:9", KEY)
+        async with api.running():
+            with pytest.raises(Unsent):
+                await api.once("/batches", b"{}")
+
+    anyio.run(act)
+
+
+def test_reading_is_repeated_and_waits_as_long_as_it_is_told() -> None:
+    answers = [429, 503, 200]
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=answers.pop(0), text="{}", headers={"retry-after": "2"})
+
+    async def act(api: Api, pauses: list[str]) -> None:
+        assert await api.get("/x") == b"{}"
+        assert [float(pause) >= 2 for pause in pauses] == [True, True]
+
+    assert len(anyio.run(against, handler, act)) == 3
+
+
+def test_reading_in_vain_ends_with_a_reason() -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        api._patience = 0.05
+        with pytest.raises(BatchbenchError, match="the provider refuses: 503"):
+            await api.get("/x")
+
+    anyio.run(against, answering(503, '{"error":{"message":"busy"}}'), act)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_its_host_is_named(status: int) -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(KeyRefusedError, match=r"redirect to elsewhere\.example"):
+            await api.get("/x")
+
+    calls = anyio.run(against, answering(status, Location="https://elsewhere.example/x"), act)
+    assert calls == ["GET /x"]
+
+
+def test_no_error_shows_the_key() -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        for call in (api.get("/x"), api.once("/y", b""), api.post("/z")):
+            with pytest.raises((BatchbenchError, Refused)) as error:
+                await call
+            shown = f"{error.value} {error.value!r} {error.getrepr(showlocals=False)}"
+            assert KEY not in shown
+            assert "[key]" in str(error.value)
+
+    body = '{"error":{"message":"Incorrect API key provided: ' + KEY + '","type":"invalid_request_error"}}'
+    anyio.run(against, answering(401, body), act)
+
+
+def test_a_download_in_another_encoding_is_not_taken() -> None:
+    from batchbench.api import Incomplete
+
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(Incomplete):
+            await api.download("/x", lambda _: None, 1000)
+
+    anyio.run(against, answering(200, "x", Content_Encoding="gzip"), act)
+
+
+def test_a_download_without_end_is_cut() -> None:
+    from batchbench.api import Incomplete
+
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(Incomplete, match="cannot be right"):
+            await api.download("/x", lambda _: None, 1000)
+
+    anyio.run(against, answering(200, "x" * 5000), act)

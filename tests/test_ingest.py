@@ -1,0 +1,153 @@
+"""Every line is attributed to the row it answers, or set aside; completeness is a matter of ids."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchbench import runs
+from batchbench.ingest import Ingested, ingest
+from batchbench.journal import Batch
+from batchbench.money import Price
+from batchbench.providers import openai
+from tests.test_providers import choice, openai_line
+
+PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
+BATCH = Batch(nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, word="completed")
+ROWS = [0, 1, 2, 7, 8]
+
+
+def line(row: int, text: str = "Joy") -> bytes:
+    return openai_line(choices=choice(text)).replace(b"n-1-0", f"n-{row}-0".encode())
+
+
+def read(tmp_path: Path, *lines: bytes, last_try: set[int] | None = None) -> Ingested:
+    path = tmp_path / "part.jsonl.zst"
+    path.write_bytes(runs.zstd.compress(b"\n".join(lines) + b"\n"))
+    return ingest([path], BATCH, openai.decode, PRICE, last_try or set())
+
+
+def test_answers_come_in_any_order_and_leave_in_the_batchs(tmp_path: Path) -> None:
+    found = read(tmp_path, *(line(row, f"answer {row}") for row in reversed(ROWS)))
+    assert found.answers.select("id", "rep", "outcome", "text").rows() == [
+        (row, 0, "answered", f"answer {row}") for row in ROWS
+    ]
+    assert (found.missing, found.again, found.strays, found.cost) == ([], [], [], 5 * 11)
+
+
+def test_a_row_without_a_line_is_missing_and_nothing_else_is(tmp_path: Path) -> None:
+    found = read(tmp_path, line(0), line(7), line(8))
+    assert found.missing == [(1, 3)]
+    assert found.answers["id"].to_list() == [0, 7, 8]
+
+
+def test_lines_of_others_are_set_aside(tmp_path: Path) -> None:
+    foreign = [line(3), line(0).replace(b"n-0-0", b"x-0-0"), line(0).replace(b"n-0-0", b"n-0-1"), b"{}", b"not json"]
+    found = read(tmp_path, *map(line, ROWS), *foreign)
+    assert found.answers.height == 5
+    assert found.strays == foreign
+
+
+def test_the_same_line_twice_is_one_answer(tmp_path: Path) -> None:
+    found = read(tmp_path, *map(line, ROWS), line(2))
+    assert (found.answers.height, found.cost, found.strays) == (5, 55, [])
+
+
+def test_two_different_answers_are_none(tmp_path: Path) -> None:
+    found = read(tmp_path, *map(line, ROWS), line(2, "Fear"))
+    assert found.answers.filter(id=2).select("outcome", "error").row(0) == ("failed", "two different answers")
+    assert len(found.strays) == 1
+
+
+def test_an_answer_beats_a_failure_in_either_order(tmp_path: Path) -> None:
+    failed = json.dumps({"custom_id": "n-2-0", "response": None, "error": {"code": "batch_expired", "message": ""}})
+    for lines in ([*map(line, ROWS), failed.encode()], [failed.encode(), *map(line, ROWS)]):
+        found = read(tmp_path, *lines)
+        assert found.answers["outcome"].to_list() == ["answered"] * 5
+
+
+def test_what_the_provider_did_not_get_to_is_asked_again_until_its_last_try(tmp_path: Path) -> None:
+    failed = json.dumps({"custom_id": "n-2-0", "response": None, "error": {"code": "batch_expired", "message": "late"}})
+    lines = [line(0), line(1), failed.encode(), line(7), line(8)]
+    assert read(tmp_path, *lines).again == [(2, 3)]
+    last = read(tmp_path, *lines, last_try={2})
+    assert last.again == []
+    assert last.answers.filter(id=2).select("outcome", "error").row(0) == ("failed", "batch_expired: late")
+
+
+@pytest.mark.parametrize("text", ["a\u2028b\u2029c\u0085d", "nul \0 here", "\x1b[31mred", "tab\tand\nnewline", "😀"])
+def test_odd_characters_are_part_of_the_answer(tmp_path: Path, text: str) -> None:
+    raw = json.dumps(json.loads(line(0, text)), ensure_ascii=False).encode()
+    assert read(tmp_path, raw, *map(line, ROWS[1:])).answers["text"][0] == text
+
+
+def test_half_an_emoji_does_not_lose_the_answer(tmp_path: Path) -> None:
+    raw = line(0, "cut").replace(b'"cut"', b'"cut \\ud83d"')
+    found = read(tmp_path, raw, *map(line, ROWS[1:]))
+    assert found.answers["text"][0] == "cut \ufffd"
+    assert found.strays == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: b"\xef\xbb\xbf" + raw,
+        lambda raw: raw + b"\r",
+        lambda raw: b"  " + raw + b"  ",
+    ],
+)
+def test_harmless_oddities_of_a_line_are_overlooked(tmp_path: Path, damage: object) -> None:
+    found = read(tmp_path, damage(line(0)), b"", b"   ", *map(line, ROWS[1:]))  # type: ignore[operator]
+    assert found.answers["outcome"].to_list() == ["answered"] * 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw.replace(b'"choices"', b'"chioces"'),
+        lambda raw: raw.replace(b"200", b'"200"'),
+        lambda raw: raw.replace(b'"prompt_tokens": 9', b'"prompt_tokens": NaN'),
+        lambda raw: raw[:-1],
+        lambda raw: raw.replace(b"Joy", b"\xff\xfe"),
+        lambda raw: raw.replace(b'"Joy"', b"[" * 20_000),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_kept_as_such_and_not_bought_again(tmp_path: Path, damage: object) -> None:
+    found = read(tmp_path, damage(line(0)), *map(line, ROWS[1:]))  # type: ignore[operator]
+    assert found.missing == []
+    assert found.again == []
+    if found.strays:
+        assert found.answers.filter(id=0).select("outcome", "error").row(0) == ("failed", "unparsed")
+        assert found.cost == 4 * 11 + 100  # what it used is unknown: the most it can have been
+
+
+def test_a_line_that_names_two_ids_belongs_to_nobody(tmp_path: Path) -> None:
+    raw = line(0).replace(b'"custom_id": "n-0-0"', b'"custom_id": "n-0-0", "custom_id": "n-1-0"')
+    found = read(tmp_path, raw, *map(line, ROWS[2:]))
+    assert found.missing == [(0, 2)]
+    assert found.strays == [raw]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.binary(max_size=60)), st.integers(1, 70))
+def test_lines_end_at_newlines_and_nowhere_else(blocks: list[bytes], size: int) -> None:
+    import tempfile
+
+    content = b"\n".join(blocks)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.zst"
+        path.write_bytes(runs.zstd.compress(content))
+        assert (
+            list(runs.lines(path))
+            == list(content.split(b"\n"))[: None if not content.endswith(b"\n") and content else -1]
+        )
+
+
+@given(st.lists(st.integers(0, 4), max_size=300), st.integers(1, 400))
+def test_what_is_to_be_asked_is_what_nothing_has_become_of(values: list[int], most: int) -> None:
+    marks = bytearray(values)
+    chosen = [row for start, stop in runs.todo(marks, most) for row in range(start, stop)]
+    assert chosen == [row for row, value in enumerate(values) if value == runs.TODO][:most]
+    assert runs.as_ranges(chosen) == runs.todo(marks, most)

@@ -1,0 +1,99 @@
+"""The journal: what is written is read back, and damage is never taken for history."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchbench import journal
+from batchbench.errors import DataError
+from batchbench.journal import Asked, Created, Creating, Intent, Opened, Rejected, Stored, Uploaded, Void
+from batchbench.money import Price
+
+PRICE = Price(input=75_000, output=300_000, source="test")
+OPENED = Opened(at=1.0, run="r", manifest="m", target="t")
+ASKED = Asked(at=2.0, items=10, repetitions=1, budget=None, rates=PRICE)
+
+
+def life(nonce: str, reserve: int = 100) -> list[journal.AnyEvent]:
+    return [
+        Intent(at=3.0, nonce=nonce, rep=0, ranges=[(0, 10)], rows=10, reserve=reserve),
+        Uploaded(at=4.0, nonce=nonce, file="file-1"),
+        Creating(at=5.0, nonce=nonce),
+        Created(at=6.0, nonce=nonce, remote=f"batch-{nonce}"),
+        journal.Ended(at=7.0, nonce=nonce, state="completed"),
+        Stored(at=8.0, nonce=nonce, parts=[], answered=10, again=[], missing=[], quarantined=0, cost=40),
+    ]
+
+
+EVENTS: list[journal.AnyEvent] = [OPENED, ASKED, *life("a"), *life("b")[:3]]
+
+
+def written(events: list[journal.AnyEvent]) -> bytes:
+    content, crc = b"", 0
+    for seq, event in enumerate(events):
+        line, crc = journal.line(event, seq, crc)
+        content += line
+    return content
+
+
+def test_what_is_written_is_read_back() -> None:
+    content = written(EVENTS)
+    reading = journal.read(content, "journal")
+    assert reading.events == EVENTS
+    assert reading.good == len(content)
+
+
+@given(st.integers(0, len(written(EVENTS))))
+def test_any_prefix_is_a_prefix_of_the_same_history(cut: int) -> None:
+    reading = journal.read(written(EVENTS)[:cut], "journal")
+    assert reading.events == EVENTS[: len(reading.events)]
+    assert reading.good <= cut
+
+
+def test_every_single_changed_byte_is_noticed_or_is_a_torn_end() -> None:
+    content = written(EVENTS)
+    last = content.rfind(b"\n", 0, -1) + 1
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 0x15
+        if place < last - 1:
+            with pytest.raises(DataError, match="damaged at byte"):
+                journal.read(bytes(changed), "journal")
+        else:
+            reading = journal.read(bytes(changed), "journal")
+            assert reading.events == EVENTS[: len(reading.events)]
+            assert len(reading.events) >= len(EVENTS) - 2
+
+
+def test_removed_repeated_and_swapped_lines_are_noticed() -> None:
+    lines = written(EVENTS).splitlines(keepends=True)
+    broken = [
+        lines[:3] + lines[4:],
+        [*lines[:4], lines[3], *lines[4:]],
+        [*lines[:3], lines[4], lines[3], *lines[5:]],
+        [written([msgspec.structs.replace(OPENED, run="x")]), *lines[1:]],
+    ]
+    for case in broken:
+        with pytest.raises(DataError, match="damaged"):
+            journal.read(b"".join(case), "journal")
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(DataError, match="another format"):
+        journal.read(written([msgspec.structs.replace(OPENED, format=2)]), "journal")
+
+
+def test_a_stored_batch_costs_what_it_cost_and_an_open_one_what_it_may() -> None:
+    state = journal.replay(EVENTS)
+    assert state.spent() == 40
+    assert state.reserved(10.0, 86_400) == 100
+    assert [batch.nonce for batch in state.open()] == ["b"]
+
+
+def test_a_rejected_batch_owes_nothing_and_a_void_one_until_its_window_has_passed() -> None:
+    state = journal.replay([*EVENTS, Rejected(at=9.0, nonce="b", reason="no")])
+    assert state.reserved(10.0, 86_400) == 0
+    state = journal.replay([*EVENTS, Void(at=9.0, nonce="b", reason="never seen")])
+    assert state.reserved(10.0, 86_400) == 100
+    assert state.reserved(9.0 + 86_400, 86_400) == 0

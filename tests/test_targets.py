@@ -1,0 +1,91 @@
+"""Model names and addresses: what they mean, and which are refused before a key could go there."""
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchbench.errors import UsageError
+from batchbench.targets import Target, checked_url, parse
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("openai:gpt-4.1-mini", ("openai", "gpt-4.1-mini", None, False)),
+        ("anthropic:claude-haiku-4-5", ("anthropic", "claude-haiku-4-5", None, False)),
+        ("sim:random", ("openai", "random", None, True)),
+        ("sim:planted/0.12", ("openai", "planted/0.12", None, True)),
+        ("sim:anthropic/planted/0.12", ("anthropic", "planted/0.12", None, True)),
+        ("chat:org/model@http://127.0.0.1:8000/v1", ("chat", "org/model", "http://127.0.0.1:8000/v1", False)),
+    ],
+)
+def test_a_model_name_says_whom_to_ask(name: str, meaning: tuple[str, str, str | None, bool]) -> None:
+    assert parse(name) == meaning
+
+
+@pytest.mark.parametrize("name", ["", "gpt-4", "openai:", "opnai:gpt-4", "chat:model", "chat:@http://127.0.0.1/v1"])
+def test_a_name_that_says_nothing_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        parse(name)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://api.example.org/v1", "http://127.0.0.1:1/v1", "http://[::1]:1", "http://localhost"]
+)
+def test_https_and_this_machine_are_addresses(url: str) -> None:
+    assert checked_url(url + "/") == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://api.openai.com/v1",
+        "http://10.0.0.1/v1",
+        "https://api.openai.com@evil.example/",
+        "https://user:pass@api.openai.com/",
+        "ftp://api.openai.com/",
+        "file:///etc/passwd",
+        "https://",
+        "https://api.openai.com/v1?key=1",
+        "https://api.openai.com/#x",
+        "https://api.openai.com:99999/",
+        "https://api。openai。com/",
+        "http://127.0.0.1.evil.example/",
+        "//api.openai.com",
+        "javascript:alert(1)",
+    ],
+)
+def test_no_key_goes_to_an_address_that_may_be_another(url: str) -> None:
+    with pytest.raises(UsageError, match="base URL"):
+        checked_url(url)
+
+
+@given(st.text(min_size=1, max_size=300), st.text(max_size=50))
+def test_a_run_folder_is_a_plain_name_whatever_the_model_is_called(model: str, system: str) -> None:
+    target = Target(provider="openai", model=model, max_tokens=1, system=system)
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,80}", target.slug)
+
+
+def test_everything_that_can_change_an_answer_makes_another_run() -> None:
+    plain = Target(provider="openai", model="m", max_tokens=300)
+    others = [
+        {"provider": "anthropic"},
+        {"model": "n"},
+        {"base_url": "https://x"},
+        {"emulated": True},
+        {"system": ""},
+        {"max_tokens": 301},
+        {"temperature": 1.0},
+        {"top_p": 1.0},
+        {"top_logprobs": 5},
+    ]
+    slugs = {msgspec.structs.replace(plain, **change).slug for change in others}
+    assert len(slugs | {plain.slug}) == len(others) + 1
+
+
+def test_an_emulated_run_is_the_same_on_every_port() -> None:
+    one = Target(provider="openai", model="m", max_tokens=1, emulated=True, base_url="http://127.0.0.1:1")
+    assert one.slug == msgspec.structs.replace(one, base_url="http://127.0.0.1:2").slug
