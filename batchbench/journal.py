@@ -161,6 +161,12 @@ class Passed(Event, frozen=True, kw_only=True):
     cost: int
 
 
+class Failed(Event, frozen=True, kw_only=True):
+    """The question was refused, which cost nothing; it will be asked again before anything is bought."""
+
+    reason: str
+
+
 AnyEvent = (
     Opened
     | Asked
@@ -178,6 +184,7 @@ AnyEvent = (
     | Cancelling
     | Tried
     | Passed
+    | Failed
 )
 BatchState = Literal["intent", "uploaded", "creating", "created", "ended", "stored", "void", "rejected", "unresolved"]
 OPEN: frozenset[BatchState] = frozenset({"intent", "uploaded", "creating", "created", "ended", "unresolved"})
@@ -262,6 +269,8 @@ class State(msgspec.Struct, kw_only=True):
             case Passed():
                 self.tried.pop()
                 self.passed.append(event.cost)
+            case Failed():
+                self.tried.pop()
 
     def _change(self, nonce: str, **fields: object) -> None:
         self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)

@@ -91,6 +91,15 @@ def test_a_stored_batch_costs_what_it_cost_and_an_open_one_what_it_may() -> None
     assert [batch.nonce for batch in state.open()] == ["b"]
 
 
+def test_a_trial_is_owed_until_it_is_answered_and_only_an_answer_counts() -> None:
+    events = [OPENED, ASKED, journal.Tried(at=3.0, reserve=50)]
+    assert journal.replay(events).reserved(4.0, 86_400) == 50
+    refused = journal.replay([*events, journal.Failed(at=4.0, reason="no")])
+    assert (refused.reserved(5.0, 86_400), refused.spent(), refused.passed) == (0, 0, [])
+    answered = journal.replay([*events, journal.Passed(at=4.0, cost=9)])
+    assert (answered.reserved(5.0, 86_400), answered.spent(), answered.passed) == (0, 9, [9])
+
+
 def test_a_rejected_batch_owes_nothing_and_a_void_one_until_its_window_has_passed() -> None:
     state = journal.replay([*EVENTS, Rejected(at=9.0, nonce="b", reason="no")])
     assert state.reserved(10.0, 86_400) == 0

@@ -196,7 +196,7 @@ def _one(
                 work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
                 for nonce, answer in resolutions(args.resolve):
                     await stage.resolve(work, nonce, answer)
-                with _display(args, f"{item.probe.name} {contact.target.name}") as show:
+                with _display(args, f"{item.probe.name} {contact.target.name}", budget) as show:
                     await dispatch(work, stop, show)
                 group.cancel_scope.cancel()
             if stop.is_set():
@@ -281,13 +281,29 @@ def _sentence(report: Report) -> str:
     ).rstrip()
 
 
-def _display(args: argparse.Namespace, what: str) -> "output.Live[Standing]":
+def _display(args: argparse.Namespace, what: str, budget: int | None) -> "output.Live[Standing]":
+    began, at_first = time.monotonic(), -1
+
     def line(standing: Standing) -> str:
+        nonlocal at_first
+        at_first = standing.answered if at_first < 0 else at_first
         batches = ", ".join(f"{count} {state}" for state, count in standing.batches.items())
+        limit = "" if budget is None else f" of {money.dollars(budget)}"
         return (
             f"{what}: {standing.answered:,} of {standing.rows:,} answered, {standing.missing:,} missing; "
             f"{batches or 'no batch yet'}; {money.dollars(standing.spent)} spent, "
-            f"{money.dollars(standing.reserved)} reserved"
+            f"{money.dollars(standing.reserved)} reserved{limit}{eta(standing, at_first, time.monotonic() - began)}"
         )
 
     return output.Live(args, line)
+
+
+def eta(standing: Standing, at_first: int, seconds: float) -> str:
+    """About how long the rest takes at the pace so far; nothing until there is a pace."""
+    done = standing.answered - at_first
+    left = standing.rows - standing.answered - standing.missing
+    if done <= 0 or left <= 0:
+        return ""
+    rest = round(left * seconds / done)
+    hours, minutes = divmod(rest // 60, 60)
+    return f"; about {hours} h {minutes} min left" if hours else f"; about {minutes} min {rest % 60} s left"

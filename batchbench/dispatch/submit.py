@@ -12,7 +12,7 @@ from batchbench.api import PATIENCE, LostReply, ProviderError, Refused, Unsent, 
 from batchbench.dispatch.reconcile import queue_full
 from batchbench.dispatch.work import AT_ONCE, Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached
-from batchbench.journal import Batch, Created, Creating, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.money import dollars
 
 TRIAL = "Please answer with the word OK."
@@ -39,7 +39,7 @@ async def try_out(work: Work) -> None:
     try:
         answer = await work.provider.ask(work.api, target, TRIAL)
     except Refused as refused:
-        await work.append(Passed(at=work.now, cost=0))
+        await work.append(Failed(at=work.now, reason=str(refused)))
         raise failure(refused) from None
     except (LostReply, Unsent, msgspec.DecodeError) as error:
         raise BatchbenchError(f"a first question got no clear answer ({error}): run the same command again") from None
