@@ -56,14 +56,17 @@ def audit(folder: Path, manifest_folder: Path, manifest: Manifest | None, price:
     found += _manifest(manifest_folder, manifest)
     spent = sum(state.passed)
     stored = [batch for batch in state.batches.values() if batch.stored]
+    damaged: set[str] = set()
     for batch in stored:
         damage = _parts(folder, batch)
         found += damage
-        if not damage and price is not None:
+        if damage:
+            damaged.add(batch.nonce)
+        elif price is not None:
             cost, wrong = _again(folder, about.target.provider, batch, price, _earlier(state, batch))
             spent += cost
             found += wrong
-    rows, doubles = _unique(folder, stored)
+    rows, doubles = _unique(folder, [batch for batch in stored if batch.nonce not in damaged])
     found += doubles
     found += _strangers(folder, state)
     return Audit(

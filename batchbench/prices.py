@@ -67,7 +67,7 @@ def regenerated(date: str) -> Snapshot:
     try:
         from genai_prices import Usage, calc_price, data_snapshot
     except ImportError:
-        raise UsageError("fresh prices come from the package genai-prices: pip install 'batchbench[prices]'") from None
+        raise UsageError("fresh prices come from the package genai-prices: pip install genai-prices") from None
 
     models: dict[str, Row] = {}
     for provider in data_snapshot.get_snapshot().providers:

@@ -212,19 +212,32 @@ def folders(store: Store) -> list[Path]:
 
 
 def find(store: Store, manifest_name: str, target_name: str) -> Path:
-    """The run of a model on a manifest, by the model's name on the command line."""
+    """The run of a model on a manifest, by the model's name on the command line or by the run's own folder."""
+    if (Path(target_name) / "run.json").is_file():
+        return Path(target_name)
     there = [folder for folder in folders(store) if folder.parent.name == manifest_name]
     mine = [folder for folder in there if read_run(folder / "run.json").target.name == target_name]
-    if len(mine) != 1:
+    if len(mine) > 1:
+        choice = ", ".join(map(str, mine))
+        raise UsageError(f"{target_name} has several runs with different settings: name one by its folder ({choice})")
+    if not mine:
         known = ", ".join(read_run(folder / "run.json").target.name for folder in there) or "none yet"
-        what = "no run" if not mine else "more than one run"
-        raise UsageError(f"{what} of {target_name} on {manifest_name} (there are: {known})")
+        raise UsageError(
+            f"no run of {target_name} on {manifest_name} (there are: {known}): start it with `batchbench run`"
+        )
     return mine[0]
 
 
 def read_answers(folder: Path, state: State) -> pl.LazyFrame:
-    """The answers of every stored batch of a run."""
-    files = [folder / "answers" / f"{batch.nonce}.parquet" for batch in state.batches.values() if batch.stored]
+    """The answers of every stored batch of a run, each file checked byte for byte first."""
+    files = []
+    for part in (part for batch in state.batches.values() if batch.stored for part in batch.stored.parts):
+        path = folder / part.file
+        if not part.file.startswith("answers/"):
+            continue
+        if not path.is_file() or file_part(path, folder) != part:
+            raise DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+        files.append(path)
     if not files:
         return pl.LazyFrame(schema=ANSWERS)
     return pl.scan_parquet(files)

@@ -50,6 +50,13 @@ class Store:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
         return decode_manifest(content, path)
 
+    def check_shards(self, folder: Path, manifest: Manifest) -> None:
+        """Make sure that compiled files are what was compiled, byte for byte."""
+        for shard in manifest.shards:
+            path = folder / shard.file
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
+                raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
+
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
         """Be the only process that writes in `folder`, which is made if need be."""

@@ -1,10 +1,13 @@
 """What every command promises: help at once, JSON alone on stdout, one line for every mistake."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from batchbench import emulator
 from tests.conftest import Run
 
 COMMANDS = ["compile", "analyze", "probes", "data"]
@@ -55,3 +58,70 @@ def test_what_is_written_belongs_to_the_user_alone(batchbench: Run, tmp_path: Pa
     batchbench("compile", "gest", "--set", "data=sample", "--home", tmp_path)
     for path in (tmp_path / "manifests").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+MISTAKES = [
+    (["run", "gest", "--model", "sim:foo"], 2, "unknown persona 'foo'"),
+    (["run", "gest", "--model", "gpt-4"], 2, "not of the form PROVIDER:MODEL"),
+    (["run", "gest", "--model", "opnai:gpt-4"], 2, "did you mean 'openai'?"),
+    (["run", "gest", "--model", "openai:gpt-4.1-mini"], 77, "set OPENAI_API_KEY"),
+    (["run", "gest", "--model", "sim:random", "--temperature", "nan"], 2, "not a number from 0 to 2"),
+    (["run", "gest", "--model", "sim:random", "--repetitions", "0"], 2, "not a whole number above 0"),
+    (["run", "gest", "--model", "sim:random", "--sample-k", "0"], 2, "neither a number of items nor `all`"),
+    (["run", "gest", "--model", "sim:random", "--budget", "-1"], 2, "not an amount in dollars"),
+    (["run", "gest", "--model", "sim:random", "--price", "x"], 2, "dollars per million tokens"),
+    (["run", "gest", "--model", "sim:random", "--resolve", "x"], 2, "not NONCE=void"),
+    (["run", "gest", "--model", "sim:random", "--resolve", "x=void"], 2, "unknown batch to resolve"),
+    (["run", "gest", "--model", "sim:random", "--base-url", "https://example.org"], 2, "on this machine"),
+    (["run", "gest", "--model", "openai:m", "--base-url", "http://example.org"], 2, "use https"),
+    (["estimate", "gest", "--model", "openai:unheard-of"], 2, "no price is known"),
+    (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
+    (["analyze", "wino_bias", "--model", "sim:random"], 2, "cannot be analyzed by this version"),
+    (["explain", "nonsense"], 2, "is not a custom id"),
+    (["explain", "abc-1-0"], 2, "no run knows a batch"),
+    (["emulate", "--port", "99999"], 2, "a port lies between"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "complaint"), MISTAKES)
+def test_a_mistake_is_one_line_and_its_own_exit_code(
+    batchbench: Run, tmp_path: Path, words: list[str], code: int, complaint: str
+) -> None:
+    sample = ["--set", "data=sample"] if "gest" in words else []
+    ran = batchbench(*words, *sample, "--home", tmp_path, env={"PATH": "/usr/bin:/bin"})
+    assert ran.returncode == code, ran.stderr
+    assert complaint in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+    assert not list(tmp_path.glob("cache/*/*/run.json"))
+
+
+def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_path: Path) -> None:
+    words = ["gest", "--set", "data=sample", "--model", "sim:random", "--home", tmp_path, "--quiet"]
+    try:
+        assert batchbench("run", *words).returncode == 0
+        (file,) = tmp_path.glob("cache/*/*/answers/*.parquet")
+        whole = file.read_bytes()
+        for damage in (whole + b"x", whole[:-1], whole[:100] + b"x" + whole[101:], None):
+            file.unlink() if damage is None else file.write_bytes(damage)
+            for command in ("run", "analyze"):
+                ran = batchbench(command, *words)
+                assert (ran.returncode, len(ran.stderr.splitlines())) == (65, 1), ran.stderr
+                assert f"{file} is missing or damaged" in ran.stderr
+            checked = batchbench("audit", "--home", tmp_path)
+            assert checked.returncode == 65
+            assert f"answers/{file.name}" in checked.stdout
+        file.write_bytes(whole)
+        assert batchbench("audit", "--home", tmp_path).stdout.endswith("all is as it should be\n")
+    finally:
+        stop_emulator(tmp_path)
+
+
+def test_what_was_never_run_is_not_made_by_cancelling_it(batchbench: Run, tmp_path: Path) -> None:
+    ran = batchbench("cancel", "gest", "--model", "sim:random", "--home", tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "nothing to cancel: see `batchbench status`\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def stop_emulator(home: Path) -> None:
+    if running := emulator.find(home / "cache/emulator"):
+        os.kill(running.pid, signal.SIGTERM)

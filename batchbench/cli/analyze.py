@@ -47,7 +47,9 @@ def add(commands: output.Subparsers) -> None:
         commands, "analyze", run, help="metrics, intervals and marks from answers", description=DESCRIPTION
     )
     parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`")
-    parser.add_argument("--model", action="append", default=[], metavar="M", dest="models", help="whose run to read")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="M", dest="models", help="whose run to read, or its folder"
+    )
     parser.add_argument(
         "--answers", action="append", default=[], metavar="FILE", type=Path, help="a file of answers instead of a run"
     )
@@ -63,6 +65,7 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyze each probe with each model, then compare."""
     from batchbench import analyze, probes
+    from batchbench.attempts import readable
     from batchbench.cli import settings
 
     if bool(args.models) == bool(args.answers):
@@ -71,11 +74,13 @@ def run(args: argparse.Namespace) -> int:
     if args.answers and len(chosen) > 1:
         raise UsageError("a file of answers belongs to one probe: name just that one")
     store = output.store(args)
+    for probe in chosen:
+        readable(probe)  # before anything is fetched or read
     analyses: list[Analysis] = []
     comparisons: list[Comparison] = []
     for probe, params in zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True):
         read = _file_answers if args.answers else _run_answers
-        samples = [read(args, store, probe, params, source) for source in args.answers or args.models]
+        samples = [read(args, store, probe, params, source) for source in dict.fromkeys(args.answers or args.models)]
         for number, (sample, home) in enumerate(samples):
             analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
             several = len(samples) > 1 or len(chosen) > 1
@@ -96,10 +101,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _whole(word: str) -> int:
-    number = int(word)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return number
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number")
+    return int(word)
 
 
 # -- where answers come from -------------------------------------------------------------------------------
@@ -166,7 +170,8 @@ def _manifest(
     folder = store.manifest_folder(identify(probe, params, sources))
     manifest = store.manifest(folder)
     if manifest is None:
-        raise UsageError(f"{probe.name} has not been compiled with these parameters: there is no {folder}")
+        raise UsageError(f"{probe.name} has not been asked with these parameters: `batchbench run {probe.name}` first")
+    store.check_shards(folder, manifest)
     return folder, manifest
 
 

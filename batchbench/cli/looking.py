@@ -1,7 +1,8 @@
 """What `status`, `audit` and `explain` do, apart from their options."""
 
 import argparse
-import fcntl
+import os
+import socket
 import time
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     missing: int
     in_flight: int
+    todo: int  # not asked yet
     batches: dict[str, int]
     spent_usd: float
     reserved_usd: float
@@ -63,6 +65,7 @@ def look(store: Store, folder: Path) -> Look:
         answered=counts[runs.ANSWERED],
         missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
         in_flight=counts[runs.IN_FLIGHT],
+        todo=counts[runs.TODO],
         batches=states,
         spent_usd=state.spent() / money.MILLION,
         reserved_usd=state.reserved(time.time(), window) / money.MILLION,
@@ -82,16 +85,13 @@ def _nothing() -> Manifest:
 
 
 def _holder(folder: Path) -> str | None:
-    """Who works on a run at this moment; null if nobody does."""
+    """Who works on a run at this moment; null if nobody does. Taking the lock to find out could be in the way."""
     try:
-        with (folder / "lock").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip() or "somebody"
-    except OSError:
+        words = (folder / "lock").read_text().split()
+        os.kill(int(words[1]), 0)
+    except (OSError, ValueError, IndexError):
         return None
-    return None
+    return " ".join(words) if words[-1] == socket.gethostname() else None
 
 
 def status(args: argparse.Namespace) -> int:
@@ -111,7 +111,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _table(found: list[Look]) -> str:
-    rows = [["RUN", "MODEL", "ANSWERED", "ASKED", "MISSING", "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
+    rows = [["RUN", "MODEL", "DONE", "ASKED", "LEFT", "MISSING", "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
     for entry in found:
         batches = " ".join(f"{count} {state}" for state, count in entry.batches.items())
         notes = ["EMULATED"] * entry.emulated + ([f"live: {entry.live}"] if entry.live else [])
@@ -121,6 +121,7 @@ def _table(found: list[Look]) -> str:
                 entry.model,
                 f"{entry.answered:,}",
                 f"{entry.asked:,}",
+                f"{entry.todo + entry.in_flight:,}",
                 f"{entry.missing:,}",
                 batches or "none",
                 money.dollars(round(entry.spent_usd * money.MILLION)),
@@ -146,6 +147,8 @@ def audit(args: argparse.Namespace) -> int:
         audits.append(checked)
     if args.json:
         output.show_json(audits)
+    elif not audits:
+        output.show("no runs to check")
     else:
         for checked in audits:
             output.show(_verdict(checked))
@@ -161,7 +164,8 @@ def _price(folder: Path) -> money.Price | None:
 def _verdict(checked: Audit) -> str:
     spent = money.dollars(checked.spent)
     head = f"{checked.run}: {checked.batches} batches, {checked.rows:,} rows answered, {spent} spent"
-    return "\n".join([head, *(f"  {finding.where}: {finding.what}" for finding in checked.findings)])
+    wrong = [f"  {finding.where}: {finding.what}" for finding in checked.findings]
+    return "\n".join([head, *(wrong or ["  all is as it should be"])])
 
 
 def _remote(args: argparse.Namespace, store: Store, folder: Path) -> list[Finding]:

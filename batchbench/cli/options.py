@@ -1,6 +1,7 @@
 """The options that say which probes are asked of whom; light, because every start of the program imports it."""
 
 import argparse
+from collections.abc import Callable
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -16,15 +17,29 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="another address than the provider's own")
     parser.add_argument("--system", metavar="TEXT", help="a system message")
     parser.add_argument("--max-tokens", type=positive, metavar="N", help="the longest answer (default: the probe's)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="default: the provider's own")
-    parser.add_argument("--top-p", type=float, metavar="P", help="default: the provider's own")
+    parser.add_argument("--temperature", type=between(0, 2), metavar="T", help="default: the provider's own")
+    parser.add_argument("--top-p", type=between(0, 1), metavar="P", help="default: the provider's own")
     parser.add_argument("--batch-size", type=positive, metavar="N", help="at most N requests in a batch")
-    parser.add_argument("--settle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
+    parser.add_argument("--settle", type=between(0, 86_400), metavar="SECONDS", help=argparse.SUPPRESS)
 
 
 def positive(text: str) -> int:
     """A whole number above zero."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def between(low: float, high: float) -> Callable[[str], float]:
+    """A number within bounds, both included."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return value
+
     return number

@@ -67,10 +67,16 @@ def table(rows: list[list[str]]) -> str:
     )
 
 
-def fail(error: "BatchbenchError", *, json: bool) -> int:
-    """Say what went wrong, in one line, and return the exit code."""
+def complain(error: "BatchbenchError") -> str:
+    """Say what went wrong, in one line; quietness does not extend to errors."""
     message = " ".join(str(error).split())
     _stderr(f"batchbench: {message}")
+    return message
+
+
+def fail(error: "BatchbenchError", *, json: bool) -> int:
+    """Say what went wrong, in one line, and return the exit code."""
+    message = complain(error)
     if json:
         show_json({"error": message, "exit_code": error.exit_code})
     return error.exit_code

@@ -10,7 +10,7 @@ The prices that estimates and budgets are held against: dollars per million toke
 run keeps the prices it was charged at.
 
   batchbench prices                the table
-  batchbench prices refresh        take today's from the package genai-prices (pip install 'batchbench[prices]')
+  batchbench prices refresh        take today's from the package genai-prices (pip install genai-prices)
 """
 
 

@@ -18,7 +18,7 @@ from batchbench.cli import output, stages
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.cli.stages import Contact
 from batchbench.dispatch import Clock, Standing, Wish, Work, dispatch
-from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError
+from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
 from batchbench.store import Store
 from batchbench.targets import Target
@@ -49,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
     """Run each probe with each model, one after the other; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
+    said = resolutions(args.resolve)
+    models = list(dict.fromkeys(args.models))
+    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
+    _check_resolutions(store, pairs, said)
     contacts = [(item, stages.contact(args, store, target)) for item, target in pairs]
     reports: list[Report] = []
     code = 0
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             output.show(_sentence(report))
         if error is not None:
             code = code or error.exit_code
-            output.note(args)(f"batchbench: {error}")
+            output.complain(error)
             if isinstance(error, InterruptedRun):
                 break
     if args.json:
@@ -70,23 +73,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Ask the provider to stop what is running."""
+    """Ask the provider to stop what is running; runs that never were are not made by that."""
     store = output.store(args)
     stopped = []
-    for item in compiled(args, store):
-        for name in args.models:
-            contact = stages.contact(args, store, stages.target(args, name, item.probe))
-            with runs.opened(store, item.folder, item.manifest, contact.target, time.time()) as opened:
-                wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
+    for folder in runs.folders(store):
+        about = runs.read_run(folder / "run.json")
+        manifest_folder = store.manifests / about.manifest
+        manifest = store.manifest(manifest_folder)
+        if manifest is None or manifest.probe not in args.probes or about.target.name not in args.models:
+            continue
+        contact = stages.contact(args, store, about.target)
+        with runs.opened(store, manifest_folder, manifest, contact.target, time.time()) as opened:
+            wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
 
-                async def ask(opened: runs.Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
-                    async with stages.connected(contact, args, store, opened.folder) as api:
-                        work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
-                        return await stage.cancel(work)
+            async def ask(opened: runs.Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
+                async with stages.connected(contact, args, store, opened.folder) as api:
+                    return await stage.cancel(Work(opened, contact.provider, contact.limits, api, wish, Clock()))
 
-                stopped.append({"probe": item.probe.name, "model": contact.target.name, "cancelling": anyio.run(ask)})
+            stopped.append({"probe": manifest.probe, "model": contact.target.name, "cancelling": anyio.run(ask)})
     if args.json:
         output.show_json(stopped)
+    elif not stopped:
+        output.show("nothing to cancel: see `batchbench status`")
     else:
         for entry in stopped:
             output.show(f"{entry['probe']} {entry['model']}: {entry['cancelling']} batches are being cancelled")
@@ -221,6 +229,17 @@ def resolutions(words: list[str]) -> list[tuple[str, str]]:
         if not nonce or not equals or not answer:
             raise UsageError(f"--resolve {word!r} is not NONCE=void or NONCE=BATCH_ID")
     return [(nonce, answer) for nonce, _, answer in pairs]
+
+
+def _check_resolutions(store: Store, pairs: list[tuple[Compiled, Target]], said: list[tuple[str, str]]) -> None:
+    """A word about a batch that none of these runs knows is a slip, and slips about money are not passed over."""
+    known: set[str] = set()
+    for item, target in pairs if said else []:
+        path = store.cache / item.folder.name / target.slug / "journal"
+        known |= journal.replay(runs.read_journal(path).events).batches.keys() if path.exists() else set()
+    for nonce, _ in said:
+        if nonce not in known:
+            raise unknown("batch to resolve", nonce, known)
 
 
 def _unwrapped(main: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from batchbench import money, prices, providers, targets
 from batchbench.api import Api
 from batchbench.cli import output
-from batchbench.errors import KeyRefusedError, UsageError
+from batchbench.errors import KeyRefusedError, UsageError, unknown
 from batchbench.money import Price
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.schema import Manifest, Params, Probe
@@ -37,6 +37,8 @@ def target(args: argparse.Namespace, name: str, probe: Probe[Params]) -> Target:
     """The target that a model's name and the options mean for a probe."""
     provider, model, url, emulated = targets.parse(name)
     variable = providers.load(provider).url_variable
+    if emulated and args.base_url:
+        raise UsageError(f"{name} is on this machine: --base-url goes with openai: and anthropic: models")
     base_url = url or args.base_url or (None if emulated else os.environ.get(variable) or None)
     made = Target(
         provider=provider,
@@ -69,7 +71,10 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     limits = provider.limits
     if target.emulated:
         from batchbench import emulator
+        from batchbench.emulator import persona, personas
 
+        if persona.persona(target.model, store.home) is None:
+            raise unknown("persona", target.model, personas.ABOUT)
         running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
         url = running.openai if target.provider == "openai" else running.anthropic
         limits = _limits(args, msgspec.structs.replace(limits, **EMULATED_LIMITS))

@@ -164,10 +164,18 @@ async def _disown(work: Work, batch: Batch, remote: str) -> None:
 
 
 async def find_copies(work: Work) -> None:
-    """Look for batches of ours that we do not know: made by somebody between us and the provider."""
-    if not work.collected:
-        return
-    state = work.run.state
+    """Look for batches of ours that we do not know: made by somebody between us and the provider.
+
+    Where only results tell whose a batch is, one of a size of ours is given a little time to end.
+    """
+    until = work.now + work.limits.poll[1]
+    while work.collected and await _some_still_run(work) and work.now < until:
+        await work.clock.sleep(work.limits.poll[0])
+
+
+async def _some_still_run(work: Work) -> bool:
+    """Disown the copies there are; whether some batch may yet turn out to be one."""
+    state, perhaps = work.run.state, False
     known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
     sizes = {batch.rows for batch in state.batches.values()}
     for remote in await listing(work, min(work.collected) - SKEW) or []:
@@ -175,7 +183,10 @@ async def find_copies(work: Work) -> None:
         if remote.id in known | state.foreign:
             continue
         if not work.provider.names_batches:
-            if remote.state != "ended" or remote.total not in sizes:
+            if remote.total not in sizes:
+                continue
+            if remote.state != "ended":
+                perhaps = True
                 continue
             nonces = await _nonces(work, remote)
         ours = [state.batches[nonce] for nonce in nonces if nonce in state.batches]
@@ -183,6 +194,7 @@ async def find_copies(work: Work) -> None:
             await _disown(work, ours[0], remote.id)
         elif nonces and not ours and not work.provider.names_batches:
             await work.append(Foreign(at=work.now, remote=remote.id))
+    return perhaps
 
 
 async def stop_batch(work: Work, remote: str) -> None:

@@ -15,6 +15,7 @@ from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.money import dollars
 
+CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
 TRIAL = "Please answer with the word OK."
 
 
@@ -41,7 +42,10 @@ async def try_out(work: Work) -> None:
     except Refused as refused:
         await work.append(Failed(at=work.now, reason=str(refused)))
         raise failure(refused) from None
-    except (LostReply, Unsent, msgspec.DecodeError) as error:
+    except Unsent as error:
+        await work.append(Failed(at=work.now, reason=f"not sent: {error}"))
+        raise BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later") from None
+    except (LostReply, msgspec.DecodeError) as error:
         raise BatchbenchError(f"a first question got no clear answer ({error}): run the same command again") from None
     await work.append(Passed(at=work.now, cost=price.cost(answer.input_tokens, answer.output_tokens)))
 
@@ -85,7 +89,8 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
             return None  # the rows that are left would look like a batch that is open: wait for that one
         if chunk.short and work.run.state.pending():
             return None  # what open batches do not use of their reservations may pay for more
-        if chunk.rows == 0:
+        bought = sum(batch.rows for batch in work.run.state.batches.values() if batch.stored)
+        if chunk.rows == 0 or (chunk.short and chunk.rows * CRUMBS < bought):
             work.halt = BudgetReached(_out_of_money(work))
             return None
         _check_disk(work, chunk)
