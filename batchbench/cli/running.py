@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     models = list(dict.fromkeys(args.models))
     pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
     _check_resolutions(store, pairs, said)
+    for item, _ in pairs:
+        stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
     contacts = [(item, stages.contact(args, store, target)) for item, target in pairs]
     reports: list[Report] = []
     code = 0

@@ -68,7 +68,7 @@ def price(args: argparse.Namespace, store: Store, target: Target) -> Price:
 def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     """The way to a target: address and key; an emulated one is started if it is not running."""
     provider = providers.load(target.provider)
-    limits = provider.limits
+    limits, rates = provider.limits, price(args, store, target)
     if target.emulated:
         from batchbench import emulator
         from batchbench.emulator import persona, personas
@@ -82,7 +82,7 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
             target=target,
             provider=provider,
             limits=limits,
-            price=price(args, store, target),
+            price=rates,
             base_url=url,
             key=running.token,
         )
@@ -95,9 +95,7 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     if targets.is_loopback(url) and target.provider != "chat":
         limits = msgspec.structs.replace(limits, poll=EMULATED_LIMITS["poll"])  # nobody else's rate limit is near
     limits = _limits(args, limits)
-    return Contact(
-        target=target, provider=provider, limits=limits, price=price(args, store, target), base_url=url, key=key
-    )
+    return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key=key)
 
 
 def _limits(args: argparse.Namespace, limits: Limits) -> Limits:

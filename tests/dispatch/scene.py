@@ -1,0 +1,155 @@
+"""One provider, one home, one client: what a test needs to tell a story about a run and have it judged."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auditor.evidence import rows_of
+from tests.auditor.invariants import audit, load
+from tests.emulator.driver import TOKEN, Emulator
+
+Json = dict[str, Any]
+DIALECTS = ("openai", "anthropic")
+MODEL = "echo"  # answers with the digest of the prompt
+PRICE = "0.075,0.30"
+PROBE = ("hiring_an", "--set", "data=sample")
+BOTH = ("openai", pytest.param("anthropic", marks=pytest.mark.full))  # the dialects differ little in this
+VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+class Ran:
+    """A client that has ended."""
+
+    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+        self.code = code
+        self.stderr = stderr
+        self.stdout = stdout
+
+    @property
+    def report(self) -> Json:
+        found: list[Json] = json.loads(self.stdout)
+        return found[0]
+
+    def __repr__(self) -> str:
+        return f"<exit {self.code}\n{self.stdout}\n{self.stderr[-3000:]}>"
+
+
+class Scene:
+    """An emulator with a home beside it."""
+
+    def __init__(
+        self, folder: Path, manifests: Path, dialect: str, *words: str, rules: list[Json] | None = None
+    ) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.home.mkdir(parents=True)
+        shutil.copytree(manifests, self.home / "manifests")
+        self.dialect = dialect
+        self.price = PRICE
+        self.emulator = Emulator(folder / "state", *words, rules=rules)
+        self.running: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if self.emulator.process.poll() is None:
+            self.emulator.stop()
+
+    # -- the client ----------------------------------------------------------------------------------------
+
+    def start(self, *words: str | int, k: int = 60, size: int = 20, crash: str = "", command: str = "run") -> "subprocess.Popen[str]":  # fmt: skip  # noqa: E501
+        """Start the real program."""
+        url = self.emulator.openai_url if self.dialect == "openai" else self.emulator.anthropic_url
+        given = [*PROBE, "--model", f"{self.dialect}:{MODEL}", "--base-url", url, "--price", self.price]
+        given += ["--sample-k", str(k), "--batch-size", str(size), "--settle", "1", "--json"]
+        line = [sys.executable, "-m", "batchbench", command, *given, "--home", str(self.home), *map(str, words)]
+        environment = {**os.environ, VARIABLES[self.dialect]: TOKEN}
+        environment.pop("BATCHBENCH_CRASH", None)
+        if crash:
+            environment["BATCHBENCH_CRASH"] = crash
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.running.append(process)
+        return process
+
+    def run(self, *words: str | int, timeout: float = 60, **options: Any) -> Ran:
+        return ended(self.start(*words, **options), timeout)
+
+    def status(self) -> Json:
+        line = [sys.executable, "-m", "batchbench", "status", "--json", "--home", str(self.home)]
+        found = subprocess.run(line, capture_output=True, text=True, check=True)
+        entry: Json = json.loads(found.stdout)[0]
+        return entry
+
+    # -- what is there -------------------------------------------------------------------------------------
+
+    @property
+    def run_folder(self) -> Path:
+        return next(path.parent for path in self.home.glob("cache/*/*/run.json"))
+
+    def journal(self, *kinds: str) -> list[Json]:
+        lines = (self.run_folder / "journal").read_bytes().split(b"\n")[:-1]
+        events = [json.loads(line.split(b" ", 2)[2]) for line in lines]
+        return [event for event in events if not kinds or event["event"] in kinds]
+
+    def accepted(self) -> list[Json]:
+        return [event for event in self.emulator.events("accepted") if event.get("owner", "client") == "client"]
+
+    def billed(self) -> int:
+        """Answers that the provider has charged this client for."""
+        return sum(event["n"] for event in self.emulator.events("billed") if event.get("owner", "client") == "client")
+
+    def cost(self) -> int:
+        mine = [event for event in self.emulator.events("billed") if event.get("owner", "client") == "client"]
+        return sum(event["cost"] for event in mine)
+
+    def audit(self, *, status: bool = False, **options: Any) -> Json:
+        """The auditor's verdict, as the program itself would print it."""
+        if status:
+            options["status"] = self.status()
+        folder = self.run_folder
+        manifest = self.home / "manifests" / folder.parent.name
+        found = audit(load(self.emulator.ledger, folder, manifest, key=TOKEN, **options))
+        wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
+        assert not wrong, wrong
+        return found
+
+    def asked_for(self) -> int:
+        return sum(len(rows_of(event["ranges"])) for event in self.journal("intent"))
+
+
+def ended(process: "subprocess.Popen[str]", timeout: float = 60) -> Ran:
+    """Wait for a client; one that does not end is a failure of its own."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {timeout} s: {out}\n{err[-3000:]}") from None
+    return Ran(process.returncode, out, err)
+
+
+def wait_until(what: Callable[[], Any], seconds: float = 30) -> Any:
+    """The first true value of `what`."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := what():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL

@@ -1,0 +1,103 @@
+"""No budget is ever exceeded, whatever the prices, the faults and the kills; and what was spent is known exactly."""
+
+import random
+
+import pytest
+
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import BOTH, DIALECTS, Json, ended, kill, wait_until
+
+FAULTS: list[list[Json]] = [
+    [],
+    [{"do": "reset-after", "on": "create", "p": 0.4}],
+    [{"do": "500-before", "on": "create", "p": 0.3}, {"do": "expire-half", "seconds": 0.1, "p": 0.3}],
+    [{"do": "expire-half", "seconds": 0.1, "p": 0.5}, {"do": "cut-line", "p": 0.3}],
+    [{"do": "line-500", "p": 0.1}, {"do": "429-ms", "on": "create", "p": 0.3}],
+]
+DAMAGE: list[Json] = [{"do": "line-missing", "p": 0.3}, {"do": "line-malformed", "p": 0.2}]
+
+
+def dollars(micro: int) -> str:
+    return f"{micro / 1_000_000:.6f}"
+
+
+def micro(usd: float) -> int:
+    return round(usd * 1_000_000)
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_budget_that_is_reached_stops_the_run_and_a_higher_one_goes_on(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect)
+    stopped = scene.run("--budget", "0.0004", "--max-tokens", "5", k=100, size=10)
+    assert stopped.code == 3, stopped
+    assert "raise --budget and run the same command" in stopped.stderr
+    assert 0 < scene.cost() <= 400
+    assert micro(stopped.report["spent_usd"]) == scene.cost()
+    billed = scene.billed()
+    scene.audit(status=True, budget=400)
+    done = scene.run("--budget", "1", "--max-tokens", "5", k=100, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 100, 100), done
+    assert billed < 100
+    assert (micro(done.report["spent_usd"]), micro(done.report["reserved_usd"])) == (scene.cost(), 0)
+    scene.audit(status=True)
+
+
+def test_a_budget_of_nothing_buys_nothing(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run("--budget", "0").code == 3
+    assert scene.run("--budget", "0.000001").code == 3
+    assert not scene.accepted()
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_answers_that_the_provider_lost_count_against_the_budget(stage: Stage, dialect: str) -> None:
+    """They may have been charged, and here they were."""
+    scene = stage(dialect, rules=DAMAGE)
+    done = scene.run("--budget", "0.02", k=60, size=20)
+    assert done.code == 6, done
+    assert scene.cost() < micro(done.report["spent_usd"])
+    scene.audit(status=True)
+
+
+def play(stage: Stage, seed: int) -> None:
+    """One run with random prices, sizes and faults, killed at random and given more money again and again."""
+    chance = random.Random(seed)
+    dialect = chance.choice(DIALECTS)
+    price = f"{chance.randint(1, 900) / 1000},{chance.randint(1, 3000) / 1000}"
+    scene = stage(dialect, "--price", price, "--seed", str(seed), rules=chance.choice(FAULTS))
+    scene.price = price
+    rows, size = chance.randint(30, 120), chance.randint(5, 40)
+    done = None
+    budget = chance.randint(200, 3_000)
+    for turn in range(40):
+        client = scene.start("--budget", dollars(budget), k=rows, size=size)
+        if turn < 3 and chance.random() < 0.6:
+            seen = len(scene.accepted())
+            wait_until(lambda: len(scene.accepted()) > seen or client.poll() is not None)  # noqa: B023
+            if client.poll() is None:
+                kill(client)
+                assert scene.cost() <= budget
+                continue
+        done = ended(client)
+        assert done.code in (0, 3), (seed, done)
+        assert scene.cost() <= budget, (seed, done)
+        scene.audit()
+        if done.code == 0:
+            break
+        budget += chance.randint(500, 5_000) * (turn + 1)
+    assert done is not None
+    assert done.code == 0, (seed, done)
+    assert micro(done.report["spent_usd"]) == scene.cost()
+    assert done.report["answered"] + done.report["failed"] == rows
+    scene.audit(status=True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
+    play(stage, seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(2, 40))
+def test_many_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
+    play(stage, seed)

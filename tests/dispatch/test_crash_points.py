@@ -1,0 +1,178 @@
+"""The client dies at every step there is, and again while it recovers: it goes on, and nothing is paid for twice."""
+
+import ast
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchbench
+from batchbench import journal
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import BOTH, DIALECTS, Json, Scene
+
+KILLED = -9
+STEPS = ("before", "mid", "after")
+PLACES = (
+    *("once-before-send", "once-after-reply", "download-piece"),
+    *("segment-written", "segment-synced", "segment-renamed", "answers-before", "answers-after"),
+)
+SPOOLED = {"spool-line"}  # passed by `chat` alone, which has tests of its own
+ORDINARY = ("opened", "asked", "intent", "uploaded", "creating", "created", "ended", "stored")
+# Events that need something to go wrong: the rules that make it, and words for the client.
+TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
+    "void": ([{"do": "reset-before", "on": "create"}], ()),
+    "rejected": ([{"do": "429-ms", "on": "create"}], ()),
+    "duplicate": ([{"do": "reset-after", "on": "create"}, {"do": "dup-accept"}], ()),
+    "foreign": ([{"do": "reset-after", "on": "create"}, {"do": "foreign"}], ()),
+    "tried": ([], ("--trial", "always")),
+    "passed": ([], ("--trial", "always")),
+}
+OTHERS = {"unresolved", "cancelling", "failed"}  # each has a test of its own below
+
+
+def events_of(dialect: str) -> list[str]:
+    """The ordinary events of a dialect: only OpenAI's batches are uploaded first."""
+    return [event for event in ORDINARY if event != "uploaded" or dialect == "openai"]
+
+
+def troubles_of(dialect: str) -> list[str]:
+    """Where batches carry names, nobody has to look into somebody else's."""
+    return [event for event in TROUBLE if event != "foreign" or dialect == "anthropic"]
+
+
+def steps(*events: str) -> list[str]:
+    return [f"{step}-{event}" for event in events for step in STEPS]
+
+
+def again_with(scene: Scene, rules: list[Json]) -> None:
+    """Another provider behind the same address, with the same ledger."""
+    scene.emulator.stop()
+    file = scene.emulator.state / "rules.jsonl"
+    file.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
+    scene.emulator.words = ["--port", str(scene.emulator.port), "--faults", str(file)]
+    scene.emulator.start()
+
+
+class Chain:
+    """One run whose every start dies at another place, so that each also recovers from the death before."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.rows = 0
+
+    def die(self, name: str, *words: str) -> None:
+        self.rows += 12
+        done = self.scene.run(*words, k=self.rows, size=5, crash=f"{name}:1")
+        assert done.code == KILLED, (name, done)
+
+    def finish(self) -> None:
+        done = self.scene.run(k=self.rows, size=100)
+        assert done.code == 0, done
+        assert (done.report["answered"], done.report["missing"]) == (self.rows, 0)
+        copies = {event["remote"] for event in self.scene.journal("duplicate")}
+        mine = [event for event in self.scene.emulator.events("billed") if event.get("owner", "client") == "client"]
+        assert sum(event["n"] for event in mine if event["batch"] not in {*copies, "sync"}) == self.rows
+        self.scene.audit(status=True)
+
+
+def test_every_place_in_the_source_is_on_the_list() -> None:
+    found = set()
+    for path in Path(batchbench.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crash.point":
+                found.add(ast.unparse(node.args[0]))
+    assert found == {repr(name) for name in {*PLACES, *SPOOLED}} | {f"f'{step}-{{name}}'" for step in STEPS}
+
+
+def test_every_event_is_on_the_list() -> None:
+    kinds: tuple[type, ...] = journal.AnyEvent.__args__
+    assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS}
+
+
+def test_a_client_that_dies_everywhere_in_turn_pays_once(stage: Stage) -> None:
+    def play(dialect: str) -> None:
+        scene = scenes[dialect]
+        chain = Chain(scene)
+        for name in [*steps(*events_of(dialect)), *PLACES]:
+            chain.die(name)
+        for event in troubles_of(dialect):
+            rules, words = TROUBLE[event]
+            again_with(scene, rules)
+            for name in steps(event):
+                chain.die(name, *words)
+        again_with(scene, [])
+        chain.finish()
+
+    scenes = {dialect: stage(dialect) for dialect in DIALECTS}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(play, DIALECTS))
+
+
+def test_a_client_that_dies_while_it_gives_up_on_a_batch_gives_up_again(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "deleted-elsewhere"}])
+    for name in steps("unresolved"):
+        done = scene.run(k=10, size=5, crash=f"{name}:1")
+        assert done.code == KILLED, (name, done)
+    assert scene.run(k=10, size=5).code == 4
+    assert len(scene.accepted()) == len(scene.journal("unresolved")) == 2
+    scene.audit()
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_client_that_dies_over_a_refused_trial_tries_again(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, rules=[{"do": "429-bare", "on": "chat" if dialect == "openai" else "messages"}])
+    for name in steps("failed"):
+        assert scene.run("--trial", "always", k=10, size=5, crash=f"{name}:1").code == KILLED
+    assert scene.run("--trial", "always", k=10, size=5).code == 1
+    assert scene.accepted() == []
+    again_with(scene, [])
+    assert scene.run("--trial", "always", k=10, size=5).code == 0
+    scene.audit()
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_client_that_dies_while_it_cancels_leaves_nothing_behind(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, "--delay", "processing=2")
+    assert scene.run(k=20, size=10, crash="after-created:2").code == KILLED
+    for name in steps("cancelling"):
+        assert scene.run(k=20, size=10, command="cancel", crash=f"{name}:1").code == KILLED
+    assert scene.run(k=20, size=10, command="cancel").code == 0
+    done = scene.run(k=20, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 20, 20), done
+    scene.audit(status=True)
+
+
+def passes(scene: Scene, **options: Any) -> Counter[str]:
+    """How often a whole run passes each place."""
+    file = scene.folder / "passed"
+    done = scene.run(crash=f"list:{file}", **options)
+    assert done.code == 0, done
+    return Counter(file.read_text().split())
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("which", ["first", "second", "middle"])
+@pytest.mark.parametrize("name", [*steps(*ORDINARY), *PLACES])
+def test_a_client_that_dies_twice_anywhere_pays_once(stage: Stage, dialect: str, which: str, name: str) -> None:
+    """It dies at a place, and then wherever its recovery comes by, until it comes by nowhere any more."""
+    count = passes(stage(dialect, "--delay", "processing=0.3"), k=40, size=10)[name]
+    n = {"first": 1, "second": 2, "middle": count // 2}[which]
+    if n < 1 or n > count:
+        pytest.skip(f"a run comes by {count} times")
+    recovery = [*steps("rejected", "created", "ended", "stored"), "download-piece", "segment-renamed", "answers-after"]
+    second = recovery[hash_of(f"{dialect} {which} {name}") % len(recovery)]
+    scene = stage(dialect, "--delay", "processing=0.3")
+    assert scene.run(k=40, size=10, crash=f"{name}:{n}").code == KILLED
+    assert scene.run(k=40, size=10, crash=f"{second}:1").code in (KILLED, 0)
+    done = scene.run(k=40, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done
+    scene.audit(status=True)
+
+
+def hash_of(text: str) -> int:
+    return sum(text.encode())

@@ -1,0 +1,108 @@
+"""A run grows and stops and goes on: each start asks only what is new, and one process at a time works on it."""
+
+import signal
+import time
+
+import pytest
+
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import BOTH, Scene, ended, kill, wait_until
+
+
+def asked_rows(scene: Scene) -> int:
+    """Requests in batches that the provider accepted."""
+    return sum(len(event["ids"]) for event in scene.emulator.events("validated"))
+
+
+def test_a_larger_sample_and_more_repetitions_ask_only_what_is_new(stage: Stage) -> None:
+    scene = stage("openai")
+    for words, rows in ((("100",), 100), (("200",), 200), (("200", "--repetitions", "2"), 400)):
+        done = scene.run(*words[1:], k=int(words[0]), size=40)
+        assert (done.code, done.report["answered"], done.report["asked"]) == (0, rows, rows), done
+        assert (asked_rows(scene), scene.billed()) == (rows, rows)
+    before = scene.audit(status=True)["snapshot"]
+    done = scene.run("--repetitions", "2", k=200, size=40)
+    assert (done.code, done.report["answered"]) == (0, 400), done
+    scene.audit(status=True, before=before)
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_finished_run_is_left_alone(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect)
+    assert scene.run().code == 0
+    before = scene.audit()["snapshot"]
+    assert scene.run().code == 0
+    scene.audit(status=True, before=before)
+
+
+def test_fewer_repetitions_than_are_in_flight_still_collect_them(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1")
+    client = scene.start("--repetitions", "2", k=20, size=10)
+    wait_until(lambda: len(scene.accepted()) == 4)
+    kill(client)
+    done = scene.run("--repetitions", "1", k=10, size=10)
+    assert (done.code, done.report["answered"]) == (0, 10), done
+    done = scene.run("--repetitions", "2", k=20, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done
+    scene.audit(status=True)
+
+
+def test_a_second_process_is_turned_away_at_once_and_told_by_whom(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=30")
+    client = scene.start()
+    wait_until(scene.accepted)
+    began = time.monotonic()
+    second = scene.run()
+    assert second.code == 11
+    assert f"process {client.pid} on " in second.stdout + second.stderr
+    assert time.monotonic() - began < 8  # the time it takes to start
+    assert scene.status()["live"].startswith(f"process {client.pid} ")
+    kill(client)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "how"),
+    [
+        ("openai", signal.SIGINT),
+        ("anthropic", signal.SIGTERM),
+        pytest.param("openai", signal.SIGTERM, marks=pytest.mark.full),
+        pytest.param("anthropic", signal.SIGINT, marks=pytest.mark.full),
+    ],
+)
+def test_a_stopped_client_leaves_its_batches_running_and_goes_on_later(
+    stage: Stage, dialect: str, how: signal.Signals
+) -> None:
+    scene = stage(dialect, "--delay", "processing=2")
+    client = scene.start(k=40, size=10)
+    wait_until(lambda: len(scene.accepted()) >= 4)
+    began = time.monotonic()
+    client.send_signal(how)
+    stopped = ended(client, timeout=10)
+    assert (stopped.code, time.monotonic() - began < 10) == (130, True), stopped
+    assert "the same command goes on" in stopped.stderr
+    assert not scene.emulator.events("cancelled")
+    done = scene.run(k=40, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done
+    scene.audit(status=True)
+
+
+def test_a_client_that_waits_out_a_rate_limit_can_be_stopped(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "429-huge", "on": "create"}, {"do": "429-seconds", "on": "create"}])
+    client = scene.start()
+    wait_until(lambda: scene.emulator.events("fault"))
+    began = time.monotonic()
+    client.send_signal(signal.SIGINT)
+    stopped = ended(client, timeout=10)
+    assert (stopped.code, time.monotonic() - began < 5) == (130, True), stopped
+    assert stopped.report["answered"] == 0
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_what_status_says_is_kept_is_still_there_after_a_kill(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, "--delay", "processing=0.3")
+    client = scene.start(k=400, size=5)
+    wait_until(lambda: any(scene.home.glob("cache/*/*/answers/*.parquet")))
+    said = wait_until(lambda: scene.status()["answered"])
+    kill(client)
+    assert scene.status()["answered"] >= said
+    scene.audit(unfinished=True)
