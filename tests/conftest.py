@@ -8,9 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from batchbench import datasets, emulator
 from batchbench.store import Store
+
+# A busy machine is no reason to fail, and what fails in CI fails again at the desk.
+settings.register_profile("batchbench", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("batchbench")
 
 GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publisher is not asked during tests
 

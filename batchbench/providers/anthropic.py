@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict
+from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, paged
 from batchbench.targets import Target
 
 PATH = "/v1/messages/batches"
@@ -43,7 +43,7 @@ def _around_prompt(target: Target) -> tuple[bytes, bytes]:
     optional = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
     parameters |= {name: value for name, value in optional.items() if value is not None}
     whole = {**parameters, "messages": [{"role": "user", "content": "\0"}]}
-    head, _, tail = msgspec.json.encode(whole).partition(b'"\\u0000"')
+    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt stands last
     return head, tail
 
 
@@ -63,16 +63,7 @@ async def get(http: Http, batch: str) -> Remote:
 
 async def listing(http: Http, since: float) -> list[Remote]:
     """Every batch of the workspace created since then, newest first, a thousand to a page."""
-    found: dict[str, Remote] = {}
-    query: dict[str, str | int] = {"limit": 1000}
-    while True:
-        page = msgspec.json.decode(await http.get(PATH, query), type=_Page)
-        remotes = [_remote(batch) for batch in page.data]
-        fresh = {remote.id: remote for remote in remotes if remote.id not in found}
-        found |= fresh
-        if not page.has_more or not fresh or all(remote.created < since for remote in remotes):
-            return [remote for remote in found.values() if remote.created >= since]
-        query = {"limit": 1000, "after_id": remotes[-1].id}
+    return await paged(http, PATH, 1000, "after_id", since, _page)
 
 
 async def cancel(http: Http, batch: str) -> None:
@@ -181,6 +172,11 @@ class _Batch(msgspec.Struct):
 class _Page(msgspec.Struct):
     data: list[_Batch]
     has_more: bool = False
+
+
+def _page(content: bytes) -> tuple[list[Remote], bool]:
+    page = msgspec.json.decode(content, type=_Page)
+    return [_remote(batch) for batch in page.data], page.has_more
 
 
 def _remote(batch: _Batch) -> Remote:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict
+from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, paged
 from batchbench.targets import Target
 
 PATH = "/chat/completions"
@@ -58,7 +58,7 @@ def _around_prompt(target: Target) -> tuple[bytes, bytes]:
     """A chat completion's body before and after the prompt."""
     messages = [{"role": "system", "content": target.system}] if target.system is not None else []
     whole = {**body(target), "messages": [*messages, {"role": "user", "content": "\0"}]}
-    head, _, tail = msgspec.json.encode(whole).partition(b'"\\u0000"')
+    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt stands last
     return head, tail
 
 
@@ -90,16 +90,7 @@ async def get(http: Http, batch: str) -> Remote:
 
 async def listing(http: Http, since: float) -> list[Remote]:
     """Every batch created since then; the newest come first, a hundred to a page."""
-    found: dict[str, Remote] = {}
-    query: dict[str, str | int] = {"limit": 100}
-    while True:
-        page = msgspec.json.decode(await http.get("/batches", query), type=_Page)
-        remotes = [_remote(batch) for batch in page.data]
-        fresh = {remote.id: remote for remote in remotes if remote.id not in found}
-        found |= fresh
-        if not page.has_more or not fresh or all(remote.created < since for remote in remotes):
-            return [remote for remote in found.values() if remote.created >= since]
-        query = {"limit": 100, "after": remotes[-1].id}
+    return await paged(http, "/batches", 100, "after", since, _page)
 
 
 async def cancel(http: Http, batch: str) -> None:
@@ -246,6 +237,11 @@ class _Batch(msgspec.Struct):
 class _Page(msgspec.Struct):
     data: list[_Batch]
     has_more: bool = False
+
+
+def _page(content: bytes) -> tuple[list[Remote], bool]:
+    page = msgspec.json.decode(content, type=_Page)
+    return [_remote(batch) for batch in page.data], page.has_more
 
 
 def _remote(batch: _Batch) -> Remote:

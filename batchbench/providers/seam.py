@@ -122,3 +122,18 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     problem: Callable[[int, bytes], Problem]
     verdict: Callable[[Problem], Verdict]
     names_batches: bool  # whether a batch carries our nonce, so that a lost create can be found at once
+
+
+async def paged(
+    http: Http, path: str, size: int, cursor: str, since: float, read: Callable[[bytes], tuple[list[Remote], bool]]
+) -> list[Remote]:
+    """Every batch of a listing back to `since`; a page that brings nothing new ends it, whatever it claims."""
+    found: dict[str, Remote] = {}
+    query: dict[str, str | int] = {"limit": size}
+    while True:
+        page, more = read(await http.get(path, query))
+        fresh = {remote.id: remote for remote in page if remote.id not in found}
+        found |= fresh
+        if not more or not fresh or all(remote.created < since for remote in page):
+            return [remote for remote in found.values() if remote.created >= since]
+        query = {"limit": size, cursor: page[-1].id}
