@@ -17,7 +17,7 @@ import polars as pl
 from batchbench.columns import hashed
 from batchbench.errors import DataError
 from batchbench.schema import SHARD_ROWS, Identity, Manifest, P, Probe, Shard, Source, Tables
-from batchbench.store import Store
+from batchbench.store import Store, sync
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -50,6 +50,7 @@ def compile(
             for shard in pool.map(write, range(0, len(order), step)):
                 shards.append(shard)
                 report(shard.first + shard.rows, design.height)
+        sync(folder)  # the names of all shards, before the file that says they are there
         fields = {name: getattr(identity, name) for name in Identity.__struct_fields__}
         manifest = Manifest(**fields, items=len(order), prompts=design.height, variants=variants, shards=shards)
         store.write(folder / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -88,7 +89,7 @@ def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> 
 def _write_shard(rows: pl.DataFrame, folder: Path, number: int, store: Store) -> Shard:
     content = io.BytesIO()
     rows.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
-    store.write(folder / f"{number:05}.parquet", content.getbuffer())
+    store.write(folder / f"{number:05}.parquet", content.getbuffer(), last=False)
     return Shard(
         file=f"{number:05}.parquet",
         first=rows["id"][0],

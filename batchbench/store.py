@@ -81,8 +81,8 @@ class Store:
         for leftover in folder.glob(f"{SCRATCH}*"):
             leftover.unlink()
 
-    def write(self, path: Path, content: bytes | memoryview) -> None:
-        """Create or replace the file at `path`, durably and at once."""
+    def write(self, path: Path, content: bytes | memoryview, *, last: bool = True) -> None:
+        """Create or replace the file at `path`, durably; with `last=False` its name is synced by a later write."""
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(4)}-{path.name}")
@@ -95,7 +95,8 @@ class Store:
             except OSError:
                 scratch.unlink(missing_ok=True)
                 raise
-            sync(path.parent)
+            if last:
+                sync(path.parent)
 
     @contextmanager
     def scratch_folder(self, purpose: str) -> Iterator[Path]:

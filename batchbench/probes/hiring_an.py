@@ -102,9 +102,9 @@ def prompt(params: WordedParams, tables: Tables) -> pl.Expr:
     }
     statements = list(QUALIFICATIONS.values())
     instructions = [instruction + REQUEST[params.wording] for instruction in INSTRUCTIONS]
-    return pl.concat_str(
-        fill_each(pl.col("qualification").to_physical(), statements, slots),
-        fill_each(pl.col("template"), instructions, slots),
+    return pl.concat_str(  # at once, so that no text is copied twice
+        *fill_each(pl.col("qualification").to_physical(), statements, slots),
+        *fill_each(pl.col("template"), instructions, slots),
     )
 
 
