@@ -125,3 +125,15 @@ def test_what_was_never_run_is_not_made_by_cancelling_it(batchbench: Run, tmp_pa
 def stop_emulator(home: Path) -> None:
     if running := emulator.find(home / "cache/emulator"):
         os.kill(running.pid, signal.SIGTERM)
+
+
+def test_one_request_is_explained_from_prompt_to_label(batchbench: Run, tmp_path: Path) -> None:
+    try:
+        batchbench("run", "gest", "--set", "data=sample", "--model", "sim:pro-masculine", "--home", tmp_path)
+        (file,) = tmp_path.glob("cache/*/*/answers/*.parquet")
+        told = json.loads(batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path, "--json").stdout)
+    finally:
+        stop_emulator(tmp_path)
+    assert (told["label"], told["answer"]["id"], told["answer"]["outcome"]) == ("male", 7, "answered")
+    assert told["design"]["sentence"] in told["prompt"]
+    assert len(told["raw"]) == len(told["attempts"]) == 1

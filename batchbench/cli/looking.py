@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import polars as pl
 
-from batchbench import journal, money, providers, runs
+from batchbench import journal, money, probes, providers, runs
 from batchbench.audit import Audit, Finding
 from batchbench.audit import audit as audit_run
 from batchbench.cli import output, stages
@@ -220,7 +220,8 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
     shard = next((shard for shard in manifest.shards if shard.first <= row < shard.first + shard.rows), None)
     if shard is None or rep != batch.rep or not any(start <= row < stop for start, stop in batch.ranges):
         raise UsageError(f"batch {nonce} carried no row {row} with repetition {rep}")
-    design = pl.read_parquet(manifest_folder / shard.file).row(row - shard.first, named=True)
+    rows = pl.read_parquet(manifest_folder / shard.file)[row - shard.first]
+    design = rows.row(0, named=True)
     attempts = [
         f"{other.nonce} ({other.state})"
         for other in state.batches.values()
@@ -234,12 +235,15 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
         "batch": f"{batch.remote or 'none'} ({batch.state})",
         "attempts": attempts,
     }
-    return found | _answer(folder, state, batch, row)
+    return found | _answer(folder, state, batch, rows, probes.load(manifest.probe).label)
 
 
-def _answer(folder: Path, state: State, batch: journal.Batch, row: int) -> dict[str, object]:
+def _answer(
+    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, label: pl.Expr | None
+) -> dict[str, object]:
     if batch.stored is None:
         return {"answer": "none yet"}
+    row = rows["id"][0]
     answers = pl.read_parquet(folder / "answers" / f"{batch.nonce}.parquet").filter(pl.col("id") == row)
     needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     raw = [
@@ -252,4 +256,8 @@ def _answer(folder: Path, state: State, batch: journal.Batch, row: int) -> dict[
     kept = answers.row(0, named=True) if answers.height else {}
     rates = state.asked.rates if state.asked else None
     cost = rates.cost(kept["input_tokens"], kept["output_tokens"]) if rates and kept else None
-    return {"answer": kept or "to be asked again", "cost": cost, "raw": raw}
+    read = "not read by this version"
+    if label is not None and answers.height:
+        read = rows.with_columns(answers["text"]).select(label.alias("label")).item() or "undetected"
+    price = None if cost is None else f"{cost} micro-dollars"
+    return {"answer": kept or "to be asked again", "label": read, "cost": price, "raw": raw}
