@@ -440,7 +440,7 @@ def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.C
     path = written(tmp_path / "f", {"custom_id": "a-0-0", "text": "joy"})
     words = ["analyze", "isear", "--answers", path, "--set", "data=sample", "--home", tmp_path]
     code, document = outcome_of(words, capsys)
-    assert (code, "has not been compiled" in str(document["error"])) == (2, True)
+    assert (code, "batchbench run" in str(document["error"])) == (2, True)
     main(["compile", "isear", "--set", "data=sample", "--home", str(tmp_path), "--quiet"])
     written(path, {"custom_id": "a-0-0", "text": "joy"}, {"custom_id": "b-0-0", "text": "joy"})
     capsys.readouterr()
@@ -489,10 +489,10 @@ def test_the_table_shows_estimates_intervals_marks_and_what_is_missing(
         (["isear"], "either --model M or --answers FILE"),
         (["isear", "--model", "sim:random", "--answers", "x"], "either --model M or --answers FILE"),
         (["isear", "gest", "--answers", "x"], "belongs to one probe"),
-        (["isear", "--answers", "x", "--replicates", "-1"], "must not be negative"),
+        (["isear", "--answers", "x", "--replicates", "-1"], "is not a whole number"),
         (["isear", "--answers", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
         (["wino_bias", "--answers", "x"], "cannot be analyzed"),
-        (["isear", "--model", "sim:random", "--set", "data=sample"], "not been compiled"),
+        (["isear", "--model", "sim:random", "--set", "data=sample"], "has not been asked with these parameters"),
     ],
 )
 def test_mistakes_are_one_line(
