@@ -97,7 +97,7 @@ def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed
     play(stage, seed)
 
 
-@pytest.mark.full
+@pytest.mark.storm
 @pytest.mark.parametrize("seed", range(2, 40))
 def test_many_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)
