@@ -44,7 +44,8 @@ def ingest(
     places = {f"{prefix}{row}-{batch.rep}": place for place, row in enumerate(rows)}
     found: list[Line | None] = [None] * len(rows)
     strays: list[bytes] = []
-    for path in parts:
+    files = list(parts)
+    for path in files:
         for text in lines(path):
             if not text.strip():
                 continue
@@ -64,7 +65,9 @@ def ingest(
                 # Two different answers under one id: neither can be trusted to be the row's.
                 strays.append(text)
                 found[place] = _conflict(earlier)
-    return _sorted_out(rows, found, strays, batch, price, last_try)
+    # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
+    # the way, and is not bought again; only where there is no file at all, nothing was done.
+    return _sorted_out(rows, found, strays, batch, price, last_try, undone=batch.word not in WELL and not files)
 
 
 def _decoded(text: bytes, decode: Callable[[bytes], Line]) -> Line | None:
@@ -116,7 +119,14 @@ def _conflict(line: Line) -> Line:
 
 
 def _sorted_out(
-    rows: list[int], found: list[Line | None], strays: list[bytes], batch: Batch, price: Price, last_try: set[int]
+    rows: list[int],
+    found: list[Line | None],
+    strays: list[bytes],
+    batch: Batch,
+    price: Price,
+    last_try: set[int],
+    *,
+    undone: bool,
 ) -> Ingested:
     again: list[int] = []
     missing: list[int] = []
@@ -125,12 +135,12 @@ def _sorted_out(
     cost = 0
     worst = -(-batch.reserve // batch.rows)
     for row, answer in zip(rows, found, strict=True):
-        if answer is None and batch.word in WELL:
+        if answer is None and not undone:
             missing.append(row)
             cost += worst  # maybe answered, charged and lost on the way
             continue
         if answer is None:
-            again.append(row)  # a batch that was stopped owes nothing for rows it does not mention
+            again.append(row)
             continue
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1

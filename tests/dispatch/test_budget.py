@@ -92,7 +92,7 @@ def play(stage: Stage, seed: int) -> None:
     scene.audit(status=True)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1, 18])  # 18 once bought again what a cut download had lost
 def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)
 
