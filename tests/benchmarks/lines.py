@@ -31,7 +31,7 @@ nonce, results = "0123456789", home / "results.jsonl.zst"
 ANSWER = (
     PREPARE
     + """
-from batchbench.emulator.openai_codec import Codec
+from batchbench.emulator.openai.codec import Codec
 from batchbench.emulator.persona import persona
 from batchbench.runs import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
