@@ -67,9 +67,15 @@ class Uploaded(Event, frozen=True, kw_only=True):
 
 
 class Creating(Event, frozen=True, kw_only=True):
-    """The create is about to leave, once."""
+    """The create is about to leave, once.
+
+    How long ago that was decides whether a batch that nobody lists was ever accepted, and `at` may be any time at all
+    if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew.
+    """
 
     nonce: str
+    uptime: float = 0.0
+    boot: str = ""  # empty: this machine does not tell its boots apart
 
 
 class Created(Event, frozen=True, kw_only=True):
@@ -105,6 +111,19 @@ class Stored(Event, frozen=True, kw_only=True):
     missing: Ranges  # rows without any line although the batch ended well: maybe paid for
     quarantined: int  # lines nobody could attribute
     cost: int
+    outcomes: dict[str, int] = {}  # how many of the answered rows ended how; empty in older journals
+
+
+class Late(Event, frozen=True, kw_only=True):
+    """Answers that turned up at the provider's after their batch had been stored without them."""
+
+    nonce: str
+    parts: list[Part]  # in addition to those of `stored`, like the next three
+    again: Ranges
+    quarantined: int
+    outcomes: dict[str, int]
+    missing: Ranges  # what is still missing
+    cost: int  # of the whole batch, as it is known now
 
 
 class Void(Event, frozen=True, kw_only=True):
@@ -176,6 +195,7 @@ AnyEvent = (
     | Created
     | Ended
     | Stored
+    | Late
     | Void
     | Rejected
     | Unresolved
@@ -203,7 +223,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     reserve: int
     state: BatchState = "intent"
     intended: float  # when
-    sent: float = 0.0  # when the create left
+    sent: Creating | None = None  # the create, once it has left
     closed: float = 0.0  # when it became void
     file: str | None = None
     remote: str | None = None
@@ -245,13 +265,15 @@ class State(msgspec.Struct, kw_only=True):
             case Uploaded():
                 self._change(event.nonce, state="uploaded", file=event.file)
             case Creating():
-                self._change(event.nonce, state="creating", sent=event.at)
+                self._change(event.nonce, state="creating", sent=event)
             case Created():
                 self._change(event.nonce, state="created", remote=event.remote)
             case Ended():
                 self._change(event.nonce, state="ended", word=event.state)
             case Stored():
                 self._change(event.nonce, state="stored", stored=event)
+            case Late():
+                self._add(event)
             case Void():
                 self._change(event.nonce, state="void", word=event.reason, closed=event.at)
             case Rejected():
@@ -274,6 +296,34 @@ class State(msgspec.Struct, kw_only=True):
 
     def _change(self, nonce: str, **fields: object) -> None:
         self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)
+
+    def _add(self, late: Late) -> None:
+        stored = self.batches[late.nonce].stored
+        if stored is None:
+            raise DataError(f"answers of batch {late.nonce} came late, and the batch was never stored")
+        outcomes = {
+            name: stored.outcomes.get(name, 0) + late.outcomes.get(name, 0) for name in stored.outcomes | late.outcomes
+        }
+        whole = msgspec.structs.replace(
+            stored,
+            parts=[*stored.parts, *late.parts],
+            answered=stored.answered + sum(late.outcomes.values()),
+            again=sorted([*stored.again, *late.again]),
+            missing=late.missing,
+            quarantined=stored.quarantined + late.quarantined,
+            cost=late.cost,
+            outcomes=outcomes,
+        )
+        self._change(late.nonce, stored=whole)
+
+    def attempts(self) -> dict[tuple[int, int], int]:
+        """How often each repetition and row was asked without the provider getting to it."""
+        counts: dict[tuple[int, int], int] = {}
+        for batch in self.batches.values():
+            for start, stop in batch.stored.again if batch.stored else []:
+                for row in range(start, stop):
+                    counts[batch.rep, row] = counts.get((batch.rep, row), 0) + 1
+        return counts
 
     def open(self) -> list[Batch]:
         """The batches that are not settled."""

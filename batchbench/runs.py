@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ import polars as pl
 
 from batchbench import crash, journal
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.journal import AnyEvent, Opened, Part, Ranges, State
+from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
 from batchbench.schema import Manifest
 from batchbench.store import Store, explained, sync
 from batchbench.targets import Target
@@ -128,7 +129,6 @@ class Run:
     def progress(self, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
         """For each repetition, what has become of each of the first `rows` rows, read from the files."""
         table = [bytearray(rows) for _ in range(repetitions)]
-        attempts: dict[tuple[int, int], int] = {}
         for batch in self.state.batches.values():
             if batch.rep >= repetitions:
                 continue
@@ -138,9 +138,6 @@ class Run:
                     mark(marks, batch.ranges, IN_FLIGHT)
                 continue
             again, missing = batch.stored.again, batch.stored.missing
-            for start, stop in again:
-                for row in range(start, stop):
-                    attempts[batch.rep, row] = attempts.get((batch.rep, row), 0) + 1
             unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
             if not unanswered:
                 mark(marks, batch.ranges, ANSWERED)
@@ -151,8 +148,8 @@ class Run:
                         marks[row] = ANSWERED
             if not rebuy_missing:
                 mark(marks, missing, MISSING)
-        for (rep, row), count in attempts.items():
-            if row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
+        for (rep, row), count in self.state.attempts().items() if not rebuy_missing else ():
+            if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
                 table[rep][row] = GIVEN_UP
         return table
 
@@ -243,6 +240,26 @@ def read_answers(folder: Path, state: State) -> pl.LazyFrame:
     return pl.scan_parquet(files)
 
 
+def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
+    """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
+    counts: Counter[str] = Counter()
+    for batch in state.batches.values():
+        if batch.stored is None or batch.rep >= repetitions:
+            continue
+        if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
+            counts.update(batch.stored.outcomes)
+            continue
+        answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
+        counts.update(dict(answers.group_by("outcome").len().collect().rows()))
+    return counts
+
+
+def answer_files(folder: Path, batch: Batch) -> list[Path]:
+    """The files that hold the answers of a batch."""
+    parts = batch.stored.parts if batch.stored else []
+    return [folder / part.file for part in parts if part.file.startswith("answers/")]
+
+
 class Segment:
     """A result file on its way to disk, compressed as it comes."""
 
@@ -306,6 +323,11 @@ def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
     crash.point("answers-after")
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
     return Part(file=f"answers/{path.name}", bytes=content.getbuffer().nbytes, sha256=sha256)
+
+
+def is_refusal(path: Path) -> bool:
+    """Whether a kept file is what a provider said of a batch that it refused, and no file of results."""
+    return path.name.endswith("-refusal.jsonl.zst")
 
 
 def new_nonce() -> str:

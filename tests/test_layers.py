@@ -12,7 +12,7 @@ import batchbench
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
     {"__init__"},
-    {"errors", "crash"},
+    {"errors", "crash", "clock", "pace"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
     {"columns", "journal", "prices", "words", "attempts"},

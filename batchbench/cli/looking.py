@@ -4,6 +4,7 @@ import argparse
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -28,6 +29,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str
     asked: int
     answered: int
+    refused: int
+    failed: int
     missing: int
     in_flight: int
     todo: int  # not asked yet
@@ -55,6 +58,7 @@ def look(store: Store, folder: Path) -> Look:
     states: dict[str, int] = {}
     for batch in state.batches.values():
         states[batch.state] = states.get(batch.state, 0) + 1
+    ends = runs.outcomes(folder, state, rows, repetitions)
     window = providers.load(about.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return Look(
@@ -62,7 +66,9 @@ def look(store: Store, folder: Path) -> Look:
         model=about.target.name,
         manifest=folder.parent.name,
         asked=rows * repetitions,
-        answered=counts[runs.ANSWERED],
+        answered=ends["answered"] + ends["truncated"],
+        refused=ends["refused"] + ends["filtered"],
+        failed=ends["failed"],
         missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
         in_flight=counts[runs.IN_FLIGHT],
         todo=counts[runs.TODO],
@@ -111,7 +117,8 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _table(found: list[Look]) -> str:
-    rows = [["RUN", "MODEL", "DONE", "ASKED", "LEFT", "MISSING", "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
+    names = ["ASKED", "ANSWERED", "REFUSED", "FAILED", "MISSING", "LEFT"]
+    rows = [["RUN", "MODEL", *names, "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
     for entry in found:
         batches = " ".join(f"{count} {state}" for state, count in entry.batches.items())
         notes = ["EMULATED"] * entry.emulated + ([f"live: {entry.live}"] if entry.live else [])
@@ -119,10 +126,8 @@ def _table(found: list[Look]) -> str:
             [
                 entry.manifest,
                 entry.model,
-                f"{entry.answered:,}",
-                f"{entry.asked:,}",
+                *(f"{count:,}" for count in (entry.asked, entry.answered, entry.refused, entry.failed, entry.missing)),
                 f"{entry.todo + entry.in_flight:,}",
-                f"{entry.missing:,}",
                 batches or "none",
                 money.dollars(round(entry.spent_usd * money.MILLION)),
                 money.dollars(round(entry.reserved_usd * money.MILLION)),
@@ -199,9 +204,28 @@ def explain(args: argparse.Namespace) -> int:
             if args.json:
                 output.show_json(found)
             else:
-                output.show("\n".join(f"{name:9} {value}" for name, value in found.items()))
+                output.show("\n".join(_lines(found)))
             return 0
     raise UsageError(f"no run knows a batch {nonce!r}: see `batchbench status`")
+
+
+def _lines(found: dict[str, object]) -> Iterator[str]:
+    """What is known about a request, for people: a name in front, long texts as blocks, nothing that is not there."""
+    for name, value in found.items():
+        texts = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            texts = [f"{key}: {one}" for key, one in value.items() if one is not None]
+        lines = [line for text in texts for line in _indented(str(text))] or ["none"]
+        yield f"{name:9} {lines[0]}"
+        yield from (f"{'':9} {line}" for line in lines[1:])
+
+
+def _indented(text: str) -> list[str]:
+    """The lines of a text; what a provider sent as JSON is spread out."""
+    try:
+        return msgspec.json.format(text, indent=2).splitlines() if text.startswith("{") else text.splitlines()
+    except msgspec.DecodeError:
+        return text.splitlines()
 
 
 def _parsed(custom_id: str) -> tuple[str, int, int]:
@@ -244,7 +268,8 @@ def _answer(
     if batch.stored is None:
         return {"answer": "none yet"}
     row = rows["id"][0]
-    answers = pl.read_parquet(folder / "answers" / f"{batch.nonce}.parquet").filter(pl.col("id") == row)
+    answers = pl.concat(pl.read_parquet(path) for path in runs.answer_files(folder, batch))
+    answers = answers.filter(pl.col("id") == row)
     needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     raw = [
         line.decode("utf-8", "replace")
@@ -260,4 +285,9 @@ def _answer(
     if label is not None and answers.height:
         read = rows.with_columns(answers["text"]).select(label.alias("label")).item() or "undetected"
     price = None if cost is None else f"{cost} micro-dollars"
-    return {"answer": kept or "to be asked again", "label": read, "cost": price, "raw": raw}
+    return {"answer": kept or _why_none(batch, row), "label": read, "cost": price, "raw": raw}
+
+
+def _why_none(batch: journal.Batch, row: int) -> str:
+    lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
+    return "missing, maybe paid for" if lost else "none; the provider did not get to it"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from batchbench.store import Store
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+REPEAT = 100.0  # seconds after which a line is said again although nothing has changed, as a sign of life
 T = TypeVar("T")
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
 
@@ -125,6 +126,7 @@ class Live(Generic[T]):
         self._quiet = args.quiet
         self._terminal = sys.stderr.isatty()
         self._last = time.monotonic() - (0.0 if self._terminal else 4.0)  # what is done in a second needs no line
+        self._said = ""
 
     def __enter__(self) -> Callable[[T], None]:
         return self._show
@@ -137,8 +139,10 @@ class Live(Generic[T]):
         pause = 0.2 if self._terminal else 5.0
         if self._quiet or time.monotonic() - self._last < pause:
             return
-        self._last = time.monotonic()
         text = plain(self._line(news))
+        if text == self._said and time.monotonic() - self._last < REPEAT:
+            return
+        self._last, self._said = time.monotonic(), text
         if self._terminal:
             width = os.get_terminal_size(sys.stderr.fileno()).columns
             sys.stderr.write(f"\r\x1b[K{text[: width - 1]}")

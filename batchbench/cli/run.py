@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 def run_estimate(args: argparse.Namespace) -> int:
     """Say what would be asked, and what it would cost."""
-    from batchbench.cli import running
+    from batchbench.cli import estimating
 
-    return running.estimate(args)
+    return estimating.estimate(args)
 
 
 def run_cancel(args: argparse.Namespace) -> int:

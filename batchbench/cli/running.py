@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from batchbench import dispatch as stage
-from batchbench import journal, money, prices, runs, targets
+from batchbench import journal, money, runs, targets
 from batchbench.cli import output, stages
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.cli.stages import Contact
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         left = None if budget is None else budget - sum(_owed(report) for report in reports)
         report, error = _one(args, store, item, contact, left)
         reports.append(report)
-        if not args.json:
+        if not args.json and not args.quiet:
             output.show(_sentence(report))
         if error is not None:
             code = code or error.exit_code
@@ -101,78 +101,6 @@ def cancel(args: argparse.Namespace) -> int:
         for entry in stopped:
             output.show(f"{entry['probe']} {entry['model']}: {entry['cancelling']} batches are being cancelled")
     return 0
-
-
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would ask and cost, before anything is asked."""
-
-    probe: str
-    model: str
-    requests: int  # that are not answered yet
-    input_tokens: int  # about
-    output_tokens: int  # about
-    batch_usd: float
-    sync_usd: float | None  # null: no price is known for single calls
-    worst_usd: float  # what a budget is held against
-    prices: str
-
-
-def estimate(args: argparse.Namespace) -> int:
-    """Count what is missing, and price it."""
-    store = output.store(args)
-    found = [
-        _estimated(args, store, item, stages.target(args, name, item.probe))
-        for item in compiled(args, store)
-        for name in args.models
-    ]
-    if args.json:
-        output.show_json(found)
-    else:
-        rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
-        for entry in found:
-            amounts = [entry.batch_usd, entry.sync_usd, entry.worst_usd]
-            shown = ["unknown" if amount is None else f"${amount:,.4f}" for amount in amounts]
-            counts = [f"{count:,}" for count in (entry.requests, entry.input_tokens, entry.output_tokens)]
-            rows.append([entry.probe, entry.model, *counts, *shown])
-        output.show(output.table(rows))
-        output.show("")
-        for line in dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in found):
-            output.show(line)
-    return 0
-
-
-def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Target) -> Estimate:
-    price = stages.price(args, store, target)
-    rows = stages.sample_size(args, item.probe, item.manifest) * item.manifest.variants
-    folder = store.cache / item.folder.name / target.slug
-    answered = 0
-    if (folder / "journal").exists():
-        state = journal.replay(runs.read_journal(folder / "journal").events)
-        answered = sum(outcomes(folder, state, rows, args.repetitions).values())
-    prompts = (
-        pl.scan_parquet(item.folder / "*.parquet")
-        .filter(pl.col("id") < rows)
-        .select(bytes=pl.col("prompt").str.len_bytes().sum().cast(pl.Int64), rows=pl.len())
-        .collect()
-    )
-    size, counted = prompts.row(0)
-    requests = rows * args.repetitions - answered
-    mean = size / counted if counted else 0.0
-    # Measured on the probes' own prompts: about 4.8 bytes to a token, and a chat format's few tokens beside them.
-    tokens_in = round(requests * (mean / 4.8 + 7))
-    tokens_out = requests * min(item.probe.typical_tokens, target.max_tokens)
-    sync = prices.sync(prices.snapshot(store.prices), target.provider, target.model) if not target.emulated else None
-    return Estimate(
-        probe=item.probe.name,
-        model=target.name,
-        requests=requests,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        batch_usd=price.cost(tokens_in, tokens_out) / money.MILLION,
-        sync_usd=None if sync is None else sync.cost(tokens_in, tokens_out) / money.MILLION,
-        worst_usd=requests * price.bound(round(mean), target.max_tokens) / money.MILLION,
-        prices=price.source,
-    )
 
 
 def _owed(report: Report) -> int:
@@ -217,11 +145,22 @@ def _one(
         except BatchbenchError as raised:
             error = raised
         report = _report(opened.folder, opened.state, item, contact, wish, time.monotonic() - started)
-    if error is None and report.missing:
-        error = MissingAnswers(f"{report.missing:,} of {report.asked:,} answers are missing: see `batchbench status`")
+    error = error or _lack(report)
     if error is not None:
         report.error = str(error)
     return report, error
+
+
+def _lack(report: Report) -> BatchbenchError | None:
+    """What a run lacks that went to its end; requests that failed for their own sake are data, unless all of them did."""
+    if report.missing:
+        return MissingAnswers(
+            f"{report.missing:,} of {report.asked:,} answers are missing, lost or given up by the provider: "
+            "--rebuy-missing asks for them again"
+        )
+    if report.failed and report.failed == report.asked:
+        return BatchbenchError(f"all {report.asked:,} requests failed: see `batchbench explain` for one of them")
+    return None
 
 
 def resolutions(words: list[str]) -> list[tuple[str, str]]:
@@ -307,11 +246,12 @@ def _display(args: argparse.Namespace, what: str, budget: int | None) -> "output
 
     def line(standing: Standing) -> str:
         nonlocal at_first
-        at_first = standing.answered if at_first < 0 else at_first
+        at_first = standing.done if at_first < 0 else at_first
         batches = ", ".join(f"{count} {state}" for state, count in standing.batches.items())
         limit = "" if budget is None else f" of {money.dollars(budget)}"
+        waiting = f"; {standing.waiting}" if standing.waiting else ""
         return (
-            f"{what}: {standing.answered:,} of {standing.rows:,} answered, {standing.missing:,} missing; "
+            f"{what}: {standing.done:,} of {standing.rows:,} done, {standing.missing:,} missing{waiting}; "
             f"{batches or 'no batch yet'}; {money.dollars(standing.spent)} spent, "
             f"{money.dollars(standing.reserved)} reserved{limit}{eta(standing, at_first, time.monotonic() - began)}"
         )
@@ -321,8 +261,8 @@ def _display(args: argparse.Namespace, what: str, budget: int | None) -> "output
 
 def eta(standing: Standing, at_first: int, seconds: float) -> str:
     """About how long the rest takes at the pace so far; nothing until there is a pace."""
-    done = standing.answered - at_first
-    left = standing.rows - standing.answered - standing.missing
+    done = standing.done - at_first
+    left = standing.rows - standing.done - standing.missing
     if done <= 0 or left <= 0:
         return ""
     rest = round(left * seconds / done)

@@ -111,7 +111,7 @@ async def connected(contact: Contact, args: argparse.Namespace, store: Store, fo
     """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out."""
     api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
     if contact.provider.name == "chat":
-        async with Spool(folder / "spool", store, api).running() as spool:
+        async with Spool(folder / "spool", store, api, output.note(args)).running() as spool:
             yield spool
     else:
         async with api.running():

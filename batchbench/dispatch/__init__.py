@@ -12,10 +12,13 @@ import anyio
 import msgspec
 
 from batchbench import runs
+from batchbench.clock import Clock
 from batchbench.dispatch.collect import collect
+from batchbench.dispatch.late import look_again
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, undecided
 from batchbench.dispatch.submit import submit_some
-from batchbench.dispatch.work import Clock, Standing, Wish, Work, refuse, together
+from batchbench.dispatch.waiting import what_for
+from batchbench.dispatch.work import Standing, Wish, Work, refuse, together
 from batchbench.journal import Asked, Cancelling
 
 __all__ = ["Clock", "Standing", "Wish", "Work", "cancel", "dispatch", "resolve"]
@@ -26,9 +29,10 @@ async def dispatch(work: Work, stop: anyio.Event, report: Callable[[Standing], N
 
     Once `stop` is set, nothing new is bought; batches at the provider's are left running.
     """
+    work.report = report
     async with anyio.create_task_group() as group:
         group.start_soon(_cancel_when, stop, group.cancel_scope)
-        await _rounds(work, report)
+        await _rounds(work)
         group.cancel_scope.cancel()
     standing = work.standing()
     report(standing)
@@ -42,7 +46,7 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _rounds(work: Work, report: Callable[[Standing], None]) -> None:
+async def _rounds(work: Work) -> None:
     wish, state = work.wish, work.run.state
     asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
     if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
@@ -50,9 +54,10 @@ async def _rounds(work: Work, report: Callable[[Standing], None]) -> None:
     for batch in state.open():
         if batch.state in ("intent", "uploaded"):
             await refuse(work, batch, "interrupted before it was sent")
+    await look_again(work)
     pause = work.limits.poll[0]
     while True:
-        report(work.standing())
+        work.report(work.standing())
         await reconcile(work)
         ended = await poll(work)
         busy = await together([partial(collect, work, batch, remote) for batch, remote in ended])
@@ -64,7 +69,7 @@ async def _rounds(work: Work, report: Callable[[Standing], None]) -> None:
             return
         pause = work.limits.poll[0] if busy else min(pause * 1.5, work.limits.poll[1])
         if not busy:
-            await work.clock.sleep(pause)
+            await work.pause(pause, what_for(work))
 
 
 async def cancel(work: Work) -> int:

@@ -16,6 +16,7 @@ from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed,
 from batchbench.money import dollars
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
+GARBLED = 2  # how often the same requests may arrive damaged
 TRIAL = "Please answer with the word OK."
 
 
@@ -164,7 +165,7 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
             await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
             return
         await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
-    await work.append(Creating(at=work.now, nonce=nonce))
+    await work.append(Creating(at=work.now, nonce=nonce, uptime=work.uptime, boot=work.clock.boot))
     no: Refused | None = None
     # From here to the next event, nothing may tear us away from the answer.
     with anyio.CancelScope(shield=True):
@@ -176,13 +177,26 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
         except Unsent as error:
             await refuse(work, batch, f"not sent: {error}")
             work.halt = BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later")
-        except (LostReply, msgspec.DecodeError):
-            work.lost[nonce] = work.now  # `creating` stands: the next round looks for it
+        except (LostReply, msgspec.DecodeError) as error:
+            work.lost[nonce] = work.uptime  # `creating` stands: the next round looks for it
+            if isinstance(error, LostReply) and error.garbled:
+                _garbled(work, batch, error)
         else:
             await work.append(Created(at=work.now, nonce=nonce, remote=remote.id))
             work.refused_since = None
     if no is not None:
         await _refused(work, batch, no)
+
+
+def _garbled(work: Work, batch: Batch, error: LostReply) -> None:
+    """A create that was damaged on its way: it is looked for like any other, and made anew once, but not for ever."""
+    first = batch.rep, batch.ranges[0][0]
+    work.garbled[first] = work.garbled.get(first, 0) + 1
+    if work.garbled[first] >= GARBLED:
+        work.halt = BatchbenchError(
+            f"the same requests were called unreadable {GARBLED} times ({error}): something between here and the "
+            "provider damages them; mend this, then run the same command"
+        )
 
 
 async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
@@ -202,8 +216,8 @@ async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
 
 async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
     """Nothing is being accepted: wait a while, and give up when that has lasted too long."""
-    work.refused_since = work.refused_since or work.now
-    if work.now - work.refused_since > PATIENCE:
+    work.refused_since = work.refused_since or work.uptime
+    if work.uptime - work.refused_since > PATIENCE:
         work.halt = trouble
     else:
-        await work.clock.sleep(max(pause, work.limits.poll[0]))
+        await work.pause(max(pause, work.limits.poll[0]), f"the provider to accept batches again ({trouble})")

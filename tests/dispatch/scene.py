@@ -85,10 +85,15 @@ class Scene:
     def run(self, *words: str | int, timeout: float = 60, **options: Any) -> Ran:
         return ended(self.start(*words, **options), timeout)
 
+    def program(self, *words: str, **environment: str) -> Ran:
+        """Another command of the program, on the same home."""
+        line = [sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
+        environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **environment}
+        found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+        return Ran(found.returncode, found.stdout, found.stderr)
+
     def status(self) -> Json:
-        line = [sys.executable, "-m", "batchbench", "status", "--json", "--home", str(self.home)]
-        found = subprocess.run(line, capture_output=True, text=True, check=True)
-        entry: Json = json.loads(found.stdout)[0]
+        entry: Json = json.loads(self.program("status", "--json").stdout)[0]
         return entry
 
     # -- what is there -------------------------------------------------------------------------------------

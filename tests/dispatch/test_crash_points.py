@@ -31,7 +31,7 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "tried": ([], ("--trial", "always")),
     "passed": ([], ("--trial", "always")),
 }
-OTHERS = {"unresolved", "cancelling", "failed"}  # each has a test of its own below
+OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has a test of its own below
 
 
 def events_of(dialect: str) -> list[str]:
@@ -120,6 +120,21 @@ def test_a_client_that_dies_while_it_gives_up_on_a_batch_gives_up_again(stage: S
     assert scene.run(k=10, size=5).code == 4
     assert len(scene.accepted()) == len(scene.journal("unresolved")) == 2
     scene.audit()
+
+
+def test_a_client_that_dies_over_answers_that_came_late_keeps_them(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "cut-line", "first": 5}])
+    assert scene.run(k=40, size=20).code == 6
+    pieces = ["download-piece", "segment-written", "segment-synced", "segment-renamed", "answers-before"]
+    for name in [*pieces, "answers-after", "before-late", "mid-late"]:
+        done = scene.run(k=40, size=20, crash=f"{name}:1")
+        assert done.code == KILLED, (name, done)
+        assert scene.program("audit").code == 0
+    assert scene.run(k=40, size=20, crash="after-late:1").code == KILLED
+    done = scene.run(k=40, size=20)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done
+    assert len(scene.accepted()) == 2
+    scene.audit(status=True)
 
 
 @pytest.mark.parametrize("dialect", BOTH)
