@@ -14,7 +14,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from, for the record and for the stamps on every output."""
 
     model: str  # or the file
-    answers: str  # digest of the stored answers
+    answers: str = ""  # digest of the answers as they were read, however they were cut into batches; or of the file
     manifest: str | None = None  # the folder's name, which is a digest
     prices: str | None = None
     sample_data: bool = False

@@ -113,21 +113,25 @@ def _run_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
 ) -> "tuple[Sample, Path | None]":
     """The answers of a model's run, and the folder its results belong into."""
-    import hashlib
-
-    from batchbench import analyze, journal, runs
-    from batchbench.attempts import Origin
+    from batchbench import runs
 
     manifest_folder, manifest = _manifest(args, store, probe, params)
     folder = runs.find(store, manifest_folder.name, model)
+    return answers_of(folder, probe, manifest_folder, manifest, model), folder
+
+
+def answers_of(
+    folder: Path, probe: "Probe[Params]", manifest_folder: Path, manifest: "Manifest", model: str
+) -> "Sample":
+    """The answers in the folder of a run, read."""
+    from batchbench import analyze, journal, runs
+    from batchbench.attempts import Origin
+
     state = journal.replay(runs.read_journal(folder / "journal").events)
     if state.asked is None:
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
-    parts = [part for batch in state.batches.values() if batch.stored for part in batch.stored.parts]
-    stored = sorted(part.sha256 for part in parts if part.file.startswith("answers/"))
     origin = Origin(
         model=model,
-        answers=hashlib.sha256("".join(stored).encode()).hexdigest(),
         manifest=manifest_folder.name,
         prices=state.asked.rates.source,
         sample_data=manifest.sample_data,
@@ -135,7 +139,7 @@ def _run_answers(
     )
     asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
     answers = runs.read_answers(folder, state)
-    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin), folder
+    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
 
 
 def _file_answers(

@@ -28,10 +28,11 @@ def compiled(args: argparse.Namespace, store: Store) -> list[Compiled]:
     names = probes.names() if args.probes == ["all"] else list(dict.fromkeys(args.probes))
     chosen = [probes.load(name) for name in names]
     wanted = settings.params(chosen, settings.parse(args.settings))
-    return [_one(args, store, probe, params) for probe, params in zip(chosen, wanted, strict=True)]
+    return [one(args, store, probe, params) for probe, params in zip(chosen, wanted, strict=True)]
 
 
-def _one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+def one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+    """A probe with these parameters, compiled if it is not yet."""
     started = time.monotonic()
     sample, note = params.data == "sample", output.note(args)
     loaded = {name: datasets.table(store, name, sample=sample, note=note) for name in probe.datasets}

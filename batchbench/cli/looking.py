@@ -232,7 +232,7 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
         "prompt": design.pop("prompt"),
         "design": design,
         "shard": shard.file,
-        "batch": f"{batch.remote or 'none'} ({batch.state})",
+        "batch": f"{batch.remote or batch.file or 'none'} ({batch.state})",
         "attempts": attempts,
     }
     return found | _answer(folder, state, batch, rows, probes.load(manifest.probe).label)

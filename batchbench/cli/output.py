@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from batchbench.errors import BatchbenchError
     from batchbench.store import Store
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-T = TypeVar("T")
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
 
 
@@ -115,36 +114,6 @@ def _lines(what: str, unit: str) -> Callable[[int, int], None]:
             _stderr(f"{what}: {done:,} of {total:,} {unit}")
 
     return report
-
-
-class Live(Generic[T]):
-    """Keep people informed about something that changes: one line on a terminal, elsewhere a line now and then."""
-
-    def __init__(self, args: argparse.Namespace, line: Callable[[T], str]) -> None:
-        self._line = line
-        self._quiet = args.quiet
-        self._terminal = sys.stderr.isatty()
-        self._last = time.monotonic() - (0.0 if self._terminal else 4.0)  # what is done in a second needs no line
-
-    def __enter__(self) -> Callable[[T], None]:
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal and not self._quiet:
-            sys.stderr.write("\r\x1b[K")
-
-    def _show(self, news: T) -> None:
-        pause = 0.2 if self._terminal else 5.0
-        if self._quiet or time.monotonic() - self._last < pause:
-            return
-        self._last = time.monotonic()
-        text = plain(self._line(news))
-        if self._terminal:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            sys.stderr.write(f"\r\x1b[K{text[: width - 1]}")
-            sys.stderr.flush()
-        else:
-            _stderr(text)
 
 
 def plain(text: str) -> str:

@@ -1,12 +1,15 @@
 """What `batchbench run` does, apart from its options: everything heavy is imported here."""
 
 import argparse
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -16,8 +19,9 @@ from batchbench import dispatch as stage
 from batchbench import journal, money, prices, runs, targets
 from batchbench.cli import output, stages
 from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
-from batchbench.dispatch import Clock, Standing, Wish, Work, dispatch
+from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
 from batchbench.store import Store
@@ -42,11 +46,12 @@ class Report(msgspec.Struct, kw_only=True):
     seconds: float
     emulated: bool
     sample_data: bool
+    settings: str = ""  # parameters and options that are not the usual ones
     error: str | None = None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run each probe with each model, one after the other; the exit code is that of the first trouble."""
+    """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
     said = resolutions(args.resolve)
@@ -55,23 +60,22 @@ def run(args: argparse.Namespace) -> int:
     _check_resolutions(store, pairs, said)
     for item, _ in pairs:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
-    contacts = [(item, stages.contact(args, store, target)) for item, target in pairs]
-    reports: list[Report] = []
-    code = 0
-    for item, contact in contacts:
-        left = None if budget is None else budget - sum(_owed(report) for report in reports)
-        report, error = _one(args, store, item, contact, left)
-        reports.append(report)
-        if not args.json:
-            output.show(_sentence(report))
-        if error is not None:
-            code = code or error.exit_code
-            output.complain(error)
-            if isinstance(error, InterruptedRun):
-                break
+    jobs = [job(args, store, item, target, budget) for item, target in pairs]
+    finished = ask(args, store, jobs, budget)
     if args.json:
-        output.show_json(reports)
-    return code
+        output.show_json([report for report, _ in finished])
+    else:
+        for report, _ in finished:
+            output.show(sentence(report))
+    return complain(finished)
+
+
+def complain(finished: list[tuple[Report, BatchbenchError | None]]) -> int:
+    """Say what went wrong, each thing once; the exit code is that of the first trouble."""
+    troubles = [error for _, error in finished if error is not None]
+    for error in {str(error): error for error in troubles}.values():
+        output.complain(error)
+    return troubles[0].exit_code if troubles else 0
 
 
 def cancel(args: argparse.Namespace) -> int:
@@ -115,33 +119,42 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     sync_usd: float | None  # null: no price is known for single calls
     worst_usd: float  # what a budget is held against
     prices: str
+    settings: str = ""  # parameters and options that are not the usual ones
 
 
 def estimate(args: argparse.Namespace) -> int:
     """Count what is missing, and price it."""
     store = output.store(args)
     found = [
-        _estimated(args, store, item, stages.target(args, name, item.probe))
+        estimated(args, store, item, stages.target(args, name, item.probe))
         for item in compiled(args, store)
         for name in args.models
     ]
     if args.json:
         output.show_json(found)
     else:
-        rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
-        for entry in found:
-            amounts = [entry.batch_usd, entry.sync_usd, entry.worst_usd]
-            shown = ["unknown" if amount is None else f"${amount:,.4f}" for amount in amounts]
-            counts = [f"{count:,}" for count in (entry.requests, entry.input_tokens, entry.output_tokens)]
-            rows.append([entry.probe, entry.model, *counts, *shown])
-        output.show(output.table(rows))
-        output.show("")
-        for line in dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in found):
-            output.show(line)
+        output.show(priced(found))
     return 0
 
 
-def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Target) -> Estimate:
+def priced(found: Sequence[Estimate]) -> str:
+    """Estimates as a table, with what they come to together."""
+    rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
+    rows += [[f"{entry.probe} {entry.settings}".rstrip(), entry.model, *_figures([entry])] for entry in found]
+    if len(found) > 1:
+        rows.append(["all", "", *_figures(found)])
+    sources = dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in found)
+    return "\n".join([output.table(rows), "", *sources])
+
+
+def _figures(found: Sequence[Estimate]) -> list[str]:
+    counts = [sum(getattr(one, name) for one in found) for name in ("requests", "input_tokens", "output_tokens")]
+    amounts = [[getattr(one, name) for one in found] for name in ("batch_usd", "sync_usd", "worst_usd")]
+    shown = ["unknown" if None in column else f"${sum(column):,.4f}" for column in amounts]
+    return [*(f"{count:,}" for count in counts), *shown]
+
+
+def estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Target) -> Estimate:
     price = stages.price(args, store, target)
     rows = stages.sample_size(args, item.probe, item.manifest) * item.manifest.variants
     folder = store.cache / item.folder.name / target.slug
@@ -149,15 +162,8 @@ def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: T
     if (folder / "journal").exists():
         state = journal.replay(runs.read_journal(folder / "journal").events)
         answered = sum(outcomes(folder, state, rows, args.repetitions).values())
-    prompts = (
-        pl.scan_parquet(item.folder / "*.parquet")
-        .filter(pl.col("id") < rows)
-        .select(bytes=pl.col("prompt").str.len_bytes().sum().cast(pl.Int64), rows=pl.len())
-        .collect()
-    )
-    size, counted = prompts.row(0)
     requests = rows * args.repetitions - answered
-    mean = size / counted if counted else 0.0
+    mean = prompt_bytes(item, rows).mean
     # Measured on the probes' own prompts: about 4.8 bytes to a token, and a chat format's few tokens beside them.
     tokens_in = round(requests * (mean / 4.8 + 7))
     tokens_out = requests * min(item.probe.typical_tokens, target.max_tokens)
@@ -172,56 +178,166 @@ def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: T
         sync_usd=None if sync is None else sync.cost(tokens_in, tokens_out) / money.MILLION,
         worst_usd=requests * price.bound(round(mean), target.max_tokens) / money.MILLION,
         prices=price.source,
+        settings=_settings(item, target),
     )
 
 
-def _owed(report: Report) -> int:
-    return round((report.spent_usd + report.reserved_usd) * money.MILLION)
+def _settings(item: Compiled, target: Target) -> str:
+    """What tells a run from others of the same probe and model."""
+    usual = {**msgspec.structs.asdict(item.probe.params()), "max_tokens": item.probe.max_tokens}
+    own = msgspec.structs.asdict(item.params)
+    own |= {name: getattr(target, name) for name in ("max_tokens", "temperature", "top_p", "system")}
+    return " ".join(f"{name}={value}" for name, value in own.items() if value != usual.get(name))
 
 
-def _one(
-    args: argparse.Namespace, store: Store, item: Compiled, contact: Contact, budget: int | None
-) -> tuple[Report, BatchbenchError | None]:
-    """One run from opening to the last answer it can have."""
-    started = time.monotonic()
+class PromptBytes(NamedTuple):
+    """How long prompts are."""
+
+    mean: float
+    most: int
+
+
+def prompt_bytes(item: Compiled, rows: int) -> PromptBytes:
+    """The length of the first `rows` prompts."""
+    return _measured(tuple(item.folder / shard.file for shard in item.manifest.shards if shard.first < rows), rows)
+
+
+@cache  # of a probe that is asked of many models
+def _measured(files: tuple[Path, ...], rows: int) -> PromptBytes:
+    size = pl.col("prompt").str.len_bytes()
+    found = pl.scan_parquet(list(files)).filter(pl.col("id") < rows).select(mean=size.mean(), most=size.max()).collect()
+    return PromptBytes(*found.row(0))
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One run to be: its prompts, whom to ask, and what is wanted."""
+
+    item: Compiled
+    contact: Contact
+    wish: Wish
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        settings = _settings(self.item, self.contact.target)
+        return " ".join(filter(None, [self.item.probe.name, settings, self.contact.target.name]))
+
+
+def job(
+    args: argparse.Namespace, store: Store, item: Compiled, target: Target, budget: int | None, weight: float = 1.0
+) -> Job:
+    """Everything that is needed to ask a target what a probe asks; its emulator is started, its key looked up."""
+    contact = stages.contact(args, store, target)
     items = stages.sample_size(args, item.probe, item.manifest)
+    rows = items * item.manifest.variants
     wish = Wish(
         items=items,
-        rows=items * item.manifest.variants,
+        rows=rows,
         repetitions=args.repetitions,
         price=contact.price,
         budget=budget,
+        weight=weight,
+        each=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
         rebuy_missing=args.rebuy_missing,
         trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
+        detach=args.detach and contact.provider.name not in stages.LOCAL,
     )
-    error: BatchbenchError | None = None
-    with runs.opened(store, item.folder, item.manifest, contact.target, time.time()) as opened:
-        work: Work | None = None
+    return Job(item=item, contact=contact, wish=wish)
+
+
+def ask(
+    args: argparse.Namespace, store: Store, jobs: list[Job], budget: int | None
+) -> list[tuple[Report, BatchbenchError | None]]:
+    """Ask everything at once, within one budget; for each run how it ended, and what was in its way.
+
+    All runs are opened before anything is bought: what they have spent and promised so far counts, too.
+    """
+    started = time.monotonic()
+    errors: list[BatchbenchError | None] = [None] * len(jobs)
+    seconds = [0.0] * len(jobs)
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
+            for one in jobs
+        ]
 
         async def main() -> None:
-            nonlocal work
-            stop = anyio.Event()
-            async with anyio.create_task_group() as group, stages.connected(contact, args, store, opened.folder) as api:
-                group.start_soon(_stop_on_signal, stop)
-                work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
-                for nonce, answer in resolutions(args.resolve):
-                    await stage.resolve(work, nonce, answer)
-                with _display(args, f"{item.probe.name} {contact.target.name}", budget) as show:
-                    await dispatch(work, stop, show)
-                group.cancel_scope.cancel()
-            if stop.is_set():
-                raise InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
+            stop, everybody = anyio.Event(), anyio.Event()
+            common, joined = Common(budget), 0
 
-        try:
-            _unwrapped(main)
-        except BatchbenchError as raised:
-            error = raised
-        report = _report(opened.folder, opened.state, item, contact, wish, time.monotonic() - started)
-    if error is None and report.missing:
-        error = MissingAnswers(f"{report.missing:,} of {report.asked:,} answers are missing: see `batchbench status`")
-    if error is not None:
-        report.error = str(error)
-    return report, error
+            async def one(place: int) -> None:
+                nonlocal joined
+                it, run = jobs[place], opened[place]
+                async with stages.connected(it.contact, args, store, run.folder) as api:
+                    work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
+                    screen.show(place, work.standing())
+                    joined += 1
+                    if joined == len(jobs):
+                        everybody.set()
+                    await everybody.wait()
+                    for nonce, answer in resolutions(args.resolve):
+                        await stage.resolve(work, nonce, answer)
+                    await dispatch(work, stop, partial(screen.show, place))
+
+            async def guarded(place: int) -> None:
+                try:
+                    await one(place)
+                except (BatchbenchError, ExceptionGroup) as raised:
+                    errors[place] = _first(raised)
+                finally:
+                    seconds[place] = time.monotonic() - started
+                    screen.end(place)
+
+            with Screen(args, [one.name for one in jobs], budget) as screen:
+                async with anyio.create_task_group() as around:
+                    if threading.current_thread() is threading.main_thread():
+                        around.start_soon(_stop_on_signal, stop)
+                    around.start_soon(_tick, screen)
+                    async with anyio.create_task_group() as group:
+                        for place in range(len(jobs)):
+                            group.start_soon(guarded, place)
+                    around.cancel_scope.cancel()
+            if stop.is_set():
+                told = InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
+                errors[:] = [error or told for error in errors]
+
+        if jobs:
+            anyio.run(main)
+        finished = []
+        for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
+            report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
+            if error is None and report.missing:
+                error = _missing(report, run.state)
+            report.error = str(error) if error is not None else None
+            finished.append((report, error))
+    return finished
+
+
+def _missing(report: Report, state: State) -> MissingAnswers:
+    """Why some answers are not there although nothing went wrong."""
+    exported = sum(batch.rows for batch in state.open() if batch.state == "exported")
+    if state.pending():
+        return MissingAnswers("batches are running at the provider's: the same command collects their answers")
+    told = f"{report.missing:,} of {report.asked:,} answers are missing"
+    if exported:
+        return MissingAnswers(f"{told}, {exported:,} of them exported: bring their results with `batchbench import`")
+    return MissingAnswers(f"{told}: see `batchbench status`")
+
+
+def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchError:
+    """Several errors at once are told as the first; what nobody foresaw is not swallowed."""
+    first: Exception = raised
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    if not isinstance(first, BatchbenchError):
+        raise raised
+    return first
+
+
+async def _tick(screen: Screen) -> None:
+    while True:
+        await anyio.sleep(0.2)
+        screen.tick()
 
 
 def resolutions(words: list[str]) -> list[tuple[str, str]]:
@@ -242,17 +358,6 @@ def _check_resolutions(store: Store, pairs: list[tuple[Compiled, Target]], said:
     for nonce, _ in said:
         if nonce not in known:
             raise unknown("batch to resolve", nonce, known)
-
-
-def _unwrapped(main: Callable[[], object]) -> None:
-    """Run to the end; several errors at once are told as the first."""
-    try:
-        anyio.run(main)  # type: ignore[arg-type]
-    except BaseExceptionGroup as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from None
 
 
 async def _stop_on_signal(stop: anyio.Event) -> None:
@@ -283,6 +388,7 @@ def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: 
         seconds=round(seconds, 3),
         emulated=contact.target.emulated,
         sample_data=item.manifest.sample_data,
+        settings=_settings(item, contact.target),
     )
 
 
@@ -292,7 +398,7 @@ def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> dict[st
     return dict(answers.group_by("outcome").len().collect().rows())
 
 
-def _sentence(report: Report) -> str:
+def sentence(report: Report) -> str:
     stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
     return (
         f"{report.probe} {report.model}: {report.answered:,} of {report.asked:,} answered, {report.refused:,} refused, "
@@ -300,31 +406,3 @@ def _sentence(report: Report) -> str:
         f"{money.dollars(round(report.spent_usd * money.MILLION))} spent ({report.seconds:.1f} s) in {report.run}"
         f"  {' '.join(stamps)}"
     ).rstrip()
-
-
-def _display(args: argparse.Namespace, what: str, budget: int | None) -> "output.Live[Standing]":
-    began, at_first = time.monotonic(), -1
-
-    def line(standing: Standing) -> str:
-        nonlocal at_first
-        at_first = standing.answered if at_first < 0 else at_first
-        batches = ", ".join(f"{count} {state}" for state, count in standing.batches.items())
-        limit = "" if budget is None else f" of {money.dollars(budget)}"
-        return (
-            f"{what}: {standing.answered:,} of {standing.rows:,} answered, {standing.missing:,} missing; "
-            f"{batches or 'no batch yet'}; {money.dollars(standing.spent)} spent, "
-            f"{money.dollars(standing.reserved)} reserved{limit}{eta(standing, at_first, time.monotonic() - began)}"
-        )
-
-    return output.Live(args, line)
-
-
-def eta(standing: Standing, at_first: int, seconds: float) -> str:
-    """About how long the rest takes at the pace so far; nothing until there is a pace."""
-    done = standing.answered - at_first
-    left = standing.rows - standing.answered - standing.missing
-    if done <= 0 or left <= 0:
-        return ""
-    rest = round(left * seconds / done)
-    hours, minutes = divmod(rest // 60, 60)
-    return f"; about {hours} h {minutes} min left" if hours else f"; about {minutes} min {rest % 60} s left"

@@ -8,13 +8,14 @@ import msgspec
 from anyio import to_thread
 
 from batchbench import runs
+from batchbench.dispatch.common import AT_ONCE, Common
 from batchbench.errors import BatchbenchError
-from batchbench.journal import AnyEvent, Batch, Ranges, Rejected
+from batchbench.journal import AnyEvent, Asked, Batch, Ranges, Rejected
 from batchbench.money import Price
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.runs import Run
 
-AT_ONCE = 2  # batches encoded, uploaded or read side by side
+__all__ = ["AT_ONCE", "Clock", "Common", "Standing", "Wish", "Work", "begin", "refuse", "together"]
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +25,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # their prompts
     repetitions: int
     price: Price
-    budget: int | None = None  # micro-dollars for this run; null is no limit
+    budget: int | None = None  # micro-dollars for this run and those beside it; null is no limit
+    weight: float = 1.0  # its part of that, among runs that have a budget together
+    each: int = 0  # micro-dollars, the most that one row is expected to cost
     rebuy_missing: bool = False
     trial: bool = False  # ask one harmless question before the first batch is bought
+    detach: bool = False  # do not wait for batches that are running
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     answered: int
     in_flight: int
+    done: int  # of those in flight, answered as far as the provider tells
     missing: int
     batches: dict[str, int]  # by state
     spent: int
@@ -51,7 +56,16 @@ class Clock(msgspec.Struct, frozen=True):
 class Work:
     """One dispatch in progress: the run, and what is only of interest while it lasts."""
 
-    def __init__(self, run: Run, provider: Provider, limits: Limits, api: Calls, wish: Wish, clock: Clock) -> None:
+    def __init__(
+        self,
+        run: Run,
+        provider: Provider,
+        limits: Limits,
+        api: Calls,
+        wish: Wish,
+        clock: Clock,
+        common: Common | None = None,
+    ) -> None:
         self.run = run
         self.provider = provider
         self.limits = limits
@@ -60,7 +74,7 @@ class Work:
         self.clock = clock
         self.rows = run.progress(wish.rows, wish.repetitions, rebuy_missing=wish.rebuy_missing)
         self.attempts = _attempts(run)
-        self.ceiling = limits.open_batches  # learnt: how many batches the provider queues at once
+        self.progress: dict[str, int] = {}  # requests of a batch that are done, as the provider tells
         self.largest = limits.requests  # learnt: how many requests it takes in one
         self.strikes: dict[str, list[float]] = {}  # when the provider did not know a batch
         self.silences: dict[str, list[float]] = {}  # when listings that lacked a batch were asked for
@@ -73,6 +87,9 @@ class Work:
         self.halt: BatchbenchError | None = None  # why no more is to be submitted
         self.refused_since: float | None = None  # how long nothing but refusals have come
         self._lock = anyio.Lock()  # lines of the journal are chained, so they are written one at a time
+        self.ended = False  # the dispatch is over, one way or another
+        self.common = common or Common(wish.budget)
+        self.account = self.common.join(self)
 
     async def append(self, event: AnyEvent) -> None:
         """Put an event on disk, off the event loop."""
@@ -91,9 +108,20 @@ class Work:
 
     def affordable(self) -> int | None:
         """Micro-dollars that may still be promised; null is no limit."""
-        if self.wish.budget is None:
-            return None
-        return self.wish.budget - self.run.state.spent() - self.run.state.reserved(self.now, self.limits.window)
+        return self.common.affordable(self)
+
+    def owed(self) -> int:
+        """Micro-dollars spent, or promised."""
+        return self.run.state.spent() + self.run.state.reserved(self.now, self.limits.window)
+
+    @property
+    def asking(self) -> bool:
+        """Whether it may still buy something."""
+        return not self.ended and self.halt is None
+
+    def todo(self) -> int:
+        """Requests that are in no batch yet."""
+        return sum(marks.count(runs.TODO) for marks in self.rows)
 
     def standing(self) -> Standing:
         """How far the run is."""
@@ -105,11 +133,23 @@ class Work:
             rows=self.wish.rows * self.wish.repetitions,
             answered=counts[runs.ANSWERED],
             in_flight=counts[runs.IN_FLIGHT],
+            done=sum(self.progress.get(batch.nonce, 0) for batch in self.run.state.open()),
             missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
             batches=states,
             spent=self.run.state.spent(),
             reserved=self.run.state.reserved(self.now, self.limits.window),
         )
+
+
+async def begin(work: Work) -> None:
+    """Note what is asked for, and let go of what was interrupted before it was sent."""
+    wish, state = work.wish, work.run.state
+    asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
+    if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
+        await work.append(asked)
+    for batch in state.open():
+        if batch.state in ("intent", "uploaded"):
+            await refuse(work, batch, "interrupted before it was sent")
 
 
 async def refuse(work: Work, batch: Batch, reason: str) -> None:
@@ -118,9 +158,8 @@ async def refuse(work: Work, batch: Batch, reason: str) -> None:
     work.mark(batch, batch.ranges, runs.TODO)
 
 
-async def together(steps: Sequence[Callable[[], Awaitable[None]]]) -> bool:
+async def together(steps: Sequence[Callable[[], Awaitable[None]]], limiter: anyio.CapacityLimiter) -> bool:
     """Take steps side by side, a few at a time; whether there were any."""
-    limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def limited(step: Callable[[], Awaitable[None]]) -> None:
         async with limiter:
