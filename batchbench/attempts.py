@@ -21,6 +21,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     emulated: bool = False
 
 
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer to look at, long texts cut short; a label of null means that nothing could be read from it."""
+
+    label: str | None
+    outcome: str
+    prompt: str
+    answer: str
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Answers, read: a row per attempt without its text, and a row per item in the order of `item`."""
 
@@ -28,6 +37,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     attempts: pl.DataFrame  # item, variant, outcome, label; and the inner stratum, if there is one
     design: pl.DataFrame  # the other strata and the covariates; `key` where items have names of their own
     asked: pl.DataFrame  # strata, and how many attempts were asked for with them
+    examples: list[Example] = []
 
 
 def readable(probe: Probe[Params]) -> pl.Expr:
