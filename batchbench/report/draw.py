@@ -54,9 +54,11 @@ def head(*names: object, words: int = 1) -> Markup:
     return tag("thead", tag("tr", *cells))
 
 
-def scroll(table: Markup, label: str) -> Markup:
-    """A table that may be wider than the screen; the keyboard can move it too."""
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+def table(label: str, caption: str, *parts: object, **attributes: object) -> Markup:
+    """A table with a name and a sentence before it; it may be wider than the screen, and the keyboard moves it too."""
+    inside = tag("table", *parts, aria_label=label, **attributes)
+    moving = tag("div", inside, class_="scroll", tabindex="0", role="region", aria_label=f"{label}, scrollable")
+    return joined([tag("p", caption, class_="caption"), moving]) if caption else moving
 
 
 def breakable(name: str) -> Markup:

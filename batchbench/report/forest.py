@@ -4,7 +4,7 @@ Widths are per cent, so that the figure fills any screen while its text keeps it
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -16,8 +16,8 @@ from batchbench.report.markup import Markup, joined, tag
 from batchbench.report.words import interval, listed, number
 from batchbench.schema import Reading
 
-HEAD, TEXT, STRIP, LINE = 16, 22, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
-LONG = 24  # letters of a model's name beyond which its numbers do not fit beside it on a phone
+HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
+LONG = 32  # letters of a model's name beyond which its estimate does not fit beside it on a phone
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,9 @@ def forest(reading: Reading, found: Sequence[tuple[str, Estimate]]) -> Figure:
     ]
     references, lines = _references(scale, reading, bottom)
     return Figure(
-        inside=joined([*_bands(scale, reading, bottom), *references, *rows, *_ticks(scale, bottom)]),
+        inside=joined(
+            [*_bands(scale, reading, bottom), *references, *rows, *_letters(scale, reading), *_ticks(scale, bottom)]
+        ),
         height=bottom + 20 + lines * LINE,
         label=_aloud(reading, [*known, *unknown]),
     )
@@ -65,22 +67,38 @@ def _axis(reading: Reading, known: Sequence[Estimate]) -> Axis:
     return axis.around(values or [0.0, 1.0], limits)
 
 
-def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
-    """The ranges of the marks, each with its letter where there is room for it."""
-    drawn = []
+def _ranges(scale: Axis, reading: Reading) -> Iterator[tuple[str, float, float]]:
+    """The ranges of the marks that can be seen: letter, start and end."""
     for letter, several in zip(MARKS, reading.marks, strict=False):
         for low, high in several:
             # A range that goes on beyond what is shown fills the margin too.
             start = 0.0 if low <= scale.low else scale.at(low)
             end = 100.0 if high >= scale.high else scale.at(high)
-            if high <= scale.low or low >= scale.high or end <= start:
-                continue
-            shape = {"x": f"{start:.2f}%", "width": f"{end - start:.2f}%"}
-            drawn.append(tag("rect", class_=f"band band-{letter}", y=HEAD, height=bottom - HEAD, **shape))
-            if end - start > 4:
-                middle = f"{(start + end) / 2:.2f}%"
-                drawn.append(tag("text", letter, class_="band-letter", x=middle, y=HEAD - 5, text_anchor="middle"))
-    return drawn
+            if high > scale.low and low < scale.high and end > start:
+                yield letter, start, end
+
+
+def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
+    return [
+        tag(
+            "rect",
+            class_=f"band band-{letter}",
+            x=f"{start:.2f}%",
+            y=HEAD,
+            width=f"{end - start:.2f}%",
+            height=bottom - HEAD,
+        )
+        for letter, start, end in _ranges(scale, reading)
+    ]
+
+
+def _letters(scale: Axis, reading: Reading) -> list[Markup]:
+    """The letters of the marks, where there is room for them."""
+    return [
+        tag("text", letter, class_="band-letter", x=f"{(start + end) / 2:.2f}%", y=HEAD + 1, text_anchor="middle")
+        for letter, start, end in _ranges(scale, reading)
+        if end - start > 4
+    ]
 
 
 def _references(scale: Axis, reading: Reading, bottom: float) -> tuple[list[Markup], int]:
@@ -108,15 +126,14 @@ def _anchor(place: float, text: str) -> str:
 def _row(scale: Axis, name: str, value: Estimate, top: float, text: float) -> Markup:
     """A line of text on plain paper, and below it a strip in which ranges and references show."""
     middle = top + text + STRIP / 2
-    numbers = "no value" if value.estimate is None else number(value.estimate)
-    if value.low is not None:
-        numbers += f" ({interval(value.low, value.high)})"
-    said = [tag("tspan", numbers, class_="numbers")]
+    said = [tag("tspan", "no value" if value.estimate is None else number(value.estimate))]
+    if value.low is not None:  # hidden where there is no room; the bar still shows it
+        said.append(tag("tspan", f" ({interval(value.low, value.high)})", class_="range"))
     if value.mark:
         said.append(tag("tspan", f"  {value.mark}", class_="letter"))
     drawn = [
         tag("rect", class_="plain", width="100%", y=top, height=text),
-        tag("text", name, class_="name", x="0%", y=top + 16),
+        tag("text", name, class_="name", x="0%", y=top + 24),
         tag("text", *said, class_="value", x="100%", y=top + text - 6, text_anchor="end"),
     ]
     if value.low is not None and value.high is not None:

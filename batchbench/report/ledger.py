@@ -2,15 +2,17 @@
 
 import base64
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from batchbench import money
-from batchbench.report.draw import breakable, cell, head, scroll, stamped
+from batchbench.report.draw import breakable, cell, head, stamped, table
 from batchbench.report.gather import Cost, Result
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import models
 from batchbench.report.tables import Table, as_csv
 from batchbench.report.words import NOTHING, day, listed, percent
 
+SAFE = "!$()*+,-./:;=?@[]^_`{|}~"  # in the address of a link, besides letters and digits
 KINDS = ("refused", "filtered", "truncated", "failed", "absent")
 
 
@@ -26,10 +28,10 @@ def came_back(results: Sequence[Result]) -> Markup:
         )
         for model in models(results)
     ]
-    table = tag(
-        "table",
-        tag("caption", "Share of requests with a readable answer. Bars: readable, unreadable, no answer."),
-        head("Model", *(breakable(column) for column in columns)),
+    readable = table(
+        "Readable answers by model and probe",
+        "Share of requests with a readable answer. Blue: readable; yellow: not readable; red: no answer.",
+        head("Model", *(breakable(column) for column in columns), words=1 + len(columns)),
         tag("tbody", *rows),
         class_="sortable",
     )
@@ -41,7 +43,7 @@ def came_back(results: Sequence[Result]) -> Markup:
             "Metrics rest on readable answers alone. If a model refuses or dodges more often for one group than for "
             "another, that is a finding in itself, and the metrics of that probe have to be read with care.",
         ),
-        scroll(table, "Readable answers by model and probe"),
+        readable,
         tag("details", tag("summary", "Refused, filtered, cut short, failed"), _kinds(results)),
         id="missing",
     )
@@ -75,16 +77,15 @@ def _kinds(results: Sequence[Result]) -> Markup:
         name = tag("th", breakable(result.model), scope="row")
         rows.append(tag("tr", name, tag("td", breakable(result.column)), cell(f"{asked:,}"), *shares))
     names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Failed", "Not back", "Unreadable")
-    table = tag(
-        "table",
-        tag("caption", "Shares of all requests. A refused or cut answer can still be readable."),
+    return table(
+        "What became of the requests",
+        "Shares of all requests. A refused or cut answer can still be readable.",
         head(*names, words=2),
         tag("tbody", *rows),
         class_="sortable",
         id="missing-table",
         data_filter="Show models or probes:",
     )
-    return scroll(table, "What became of the requests")
 
 
 # -- costs -------------------------------------------------------------------------------------------------
@@ -105,15 +106,28 @@ def costs(results: Sequence[Result]) -> Markup:
     ]
     names = ("Answers", "Estimated", "Spent", "Per 1,000 answers", "In / out per 1M tokens")
     sources = sorted({cost.source for _, cost in known})
-    caption = tag("caption", f"Prices: {listed(sources)}.")
-    table = tag("table", caption, head("Model", *names), tag("tbody", *by_model), class_="sortable")
-    runs = tag("table", head("Model", "Probe", *names, words=2), tag("tbody", *by_run), class_="sortable", id="costs-table", data_filter="Show models or probes:")  # fmt: skip  # noqa: E501
+    summary = table(
+        "Costs by model",
+        f"Prices: {listed(sources)}.",
+        head("Model", *names),
+        tag("tbody", *by_model),
+        class_="sortable",
+    )
+    runs = table(
+        "Costs by run",
+        "",
+        head("Model", "Probe", *names, words=2),
+        tag("tbody", *by_run),
+        class_="sortable",
+        id="costs-table",
+        data_filter="Show models or probes:",
+    )
     return tag(
         "section",
         tag("h2", "Costs"),
         tag("p", *_spent(known)),
-        scroll(table, "Costs by model"),
-        tag("details", tag("summary", "Every run"), scroll(runs, "Costs by run")),
+        summary,
+        tag("details", tag("summary", "Every run"), runs),
         id="costs",
     )
 
@@ -152,9 +166,9 @@ def method(results: Sequence[Result]) -> Markup:
     replicates = sorted({f"{result.analysis.replicates:,}" for result in results})
     seeds = sorted({str(result.analysis.seed) for result in results})
     software = sorted({f"{name} {version}" for r in results for name, version in r.analysis.software.items()})
-    table = tag(
-        "table",
-        tag("caption", "Digests are the first 16 letters of sha256; runs.csv below has them whole."),
+    runs = table(
+        "Runs",
+        "Digests are the first 16 letters of sha256; runs.csv below has them whole.",
         head("Model", "Probe", "Items × repetitions", "Items read", "Collected", "Run", "Digests", words=2),
         tag("tbody", *map(_run, results)),
         class_="sortable runs",
@@ -178,7 +192,7 @@ def method(results: Sequence[Result]) -> Markup:
             "samples overstate them. No interval covers how a probe was worded: another wording is another probe.",
         ),
         tag("p", f"Software: {listed(software)}.", class_="quiet"),
-        tag("details", tag("summary", f"Runs ({len(results)})"), scroll(table, "Runs"), data_print=True),
+        tag("details", tag("summary", f"Runs ({len(results)})"), runs, data_print=True),
         id="method",
     )
 
@@ -206,7 +220,10 @@ def downloads(tables: Sequence[Table], document: bytes) -> Markup:
     files.append(("report.json", "application/json", document, "all of it, without the sample answers"))
     links = []
     for name, kind, content, about in files:
-        address = f"data:{kind};charset=utf-8;base64,{base64.b64encode(content).decode()}"
+        # Numbers stay as they are in a quoted text; what is mostly quotation marks is shorter in base64.
+        quoted, packed = quote(content, safe=SAFE), base64.b64encode(content).decode()
+        data = f",{quoted}" if len(quoted) < len(packed) else f";base64,{packed}"
+        address = f"data:{kind};charset=utf-8{data}"
         size = f"{max(1, round(len(content) / 1024)):,} kB"
         links.append(tag("li", tag("a", name, href=address, download=name), f" – {about} ({size})"))
     return tag(

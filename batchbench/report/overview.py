@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from batchbench.report.draw import breakable, scroll, stamped
+from batchbench.report.draw import breakable, stamped, table
 from batchbench.report.gather import Result
 from batchbench.report.markup import Markup, tag
 from batchbench.report.words import NOTHING, counted, interval, number
@@ -46,9 +46,9 @@ def glance(results: Sequence[Result]) -> Markup:
         shared = [stamp for stamp in MEANINGS if all(_has(result, stamp) for result in mine.values())]
         cells = [_headline(mine.get(probe), name, shared) for probe, name in columns]
         rows.append(tag("tr", tag("th", breakable(model), tag("br"), stamped(shared), scope="row"), *cells))
-    table = tag(
-        "table",
-        tag("caption", "Estimate and 95 % interval of each headline metric."),
+    headline = table(
+        "Headline metrics by model",
+        "Estimate and 95 % interval of each headline metric.",
         tag("thead", tag("tr", tag("td"), *groups), tag("tr", tag("th", "Model", scope="col"), *names)),
         tag("tbody", *rows),
         class_="glance sortable",
@@ -71,7 +71,7 @@ def glance(results: Sequence[Result]) -> Markup:
             "lines what known kinds of model would have. If two intervals overlap, their models may well not differ.",
         ),
         tag("ul", *key, class_="key", aria_label="Marks"),
-        scroll(table, "Headline metrics by model"),
+        headline,
         id="glance",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from batchbench.analyze import SUSPICIOUS
 from batchbench.report import forest, panels
-from batchbench.report.draw import breakable, cell, head, inline, scroll, stamped
+from batchbench.report.draw import breakable, cell, head, inline, stamped, table
 from batchbench.report.forest import Figure
 from batchbench.report.gather import Result
 from batchbench.report.markup import Markup, escaped, joined, tag
@@ -127,14 +127,13 @@ def _gaps(found: Sequence[tuple[str, list[Share]]], rows: Sequence[str], series:
     caption = (
         f"Gap between {what}" if spread else f"Gap: {what}"
     ) + ", in percentage points. Bold: the two intervals do not overlap, so the gap is hardly chance."
-    table = tag(
-        "table",
-        tag("caption", caption),
+    return table(
+        f"{view.title}: gaps",
+        caption,
         head("Group", *(breakable(model) for model, _ in found)),
         tag("tbody", *body),
         class_="heat",
     )
-    return scroll(table, f"{view.title}: gaps")
 
 
 def _pair(mine: dict[str, Share], series: Sequence[str], spread: bool) -> tuple[Share, Share] | None:
@@ -160,28 +159,28 @@ def _unread(results: Sequence[Result]) -> Markup:
     if not some:
         return joined([title, tag("p", "None: every request of every group has a readable answer.")])
     whole = [result.model for result in results if result not in some]
-    groups = list(dict.fromkeys((group.stratum, group.group) for r in some for group in r.analysis.missing))
     names = {view.rows: view.names for view in views(results[0].probe)}
-    body = [
-        tag(
-            "tr",
-            tag("th", f"{stratum} = {names.get(stratum, {}).get(group, group)}", scope="row"),
-            *(_lost(result, stratum, group) for result in some),
-        )
-        for stratum, group in groups
-    ]
+    body = []
+    for stratum in results[0].probe.strata:
+        groups = list(dict.fromkeys(g.group for r in some for g in r.analysis.missing if g.stratum == stratum))
+        lost = {group: [_lost(result, stratum, group) for result in some] for group in groups}
+        if len(set(map(tuple, lost.values()))) == 1:  # a row says it all
+            lost = {f"any of {len(groups)}": lost[groups[0]]}
+        for group, cells in lost.items():
+            said = f"{stratum} = {names.get(stratum, {}).get(group, group)}"
+            body.append(tag("tr", tag("th", said, scope="row"), *cells))
     caption = (
         "Share of requests without a readable answer. Bold: the groups differ by more than chance (chi-square, "
         f"p < {SUSPICIOUS})." + (f" Nothing is missing of {listed(whole)}." if whole else "")
     )
-    table = tag(
-        "table",
-        tag("caption", caption),
+    missing = table(
+        "Missing answers by group",
+        caption,
         head("Group", *(breakable(result.model) for result in some)),
         tag("tbody", *body),
         class_="heat",
     )
-    return joined([title, scroll(table, "Missing answers by group")])
+    return joined([title, missing])
 
 
 def _lost(result: Result, stratum: str, group: str) -> Markup:
@@ -211,16 +210,16 @@ def _every_metric(results: Sequence[Result], column: str) -> Markup:
         tag("tr", tag("th", breakable(name), scope="row"), *(_estimate(result, name) for result in results))
         for name in names
     ]
-    table = tag(
-        "table",
-        tag("caption", "Every metric of the probe's card: estimate, mark, and 95 % interval below."),
+    every = table(
+        f"All metrics of {column}",
+        "Every metric of the probe's card: estimate, mark, and 95 % interval below.",
         head("Metric", *(breakable(result.model) for result in results)),
         tag("tbody", *rows),
         class_="sortable every",
         id=f"metrics-{anchor(column)}",
         data_filter="Show metrics:",
     )
-    return tag("details", tag("summary", f"All metrics ({len(rows):,})"), scroll(table, f"All metrics of {column}"))
+    return tag("details", tag("summary", f"All metrics ({len(rows):,})"), every)
 
 
 def _estimate(result: Result, name: str) -> Markup:
