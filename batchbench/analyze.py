@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from batchbench import __version__, cells, marks
-from batchbench.attempts import OUTCOMES, Origin, Sample, at, items_of, labelled, readable, tallies_of
+from batchbench import __version__, cells, examples, marks
+from batchbench.attempts import OUTCOMES, Example, Origin, Sample, at, items_of, labelled, readable, tallies_of
 from batchbench.cells import Cells, Measured, Values
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
@@ -108,6 +108,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicates: int
     seed: int
     software: dict[str, str]
+    examples: list[Example] = []  # a few answers of each label
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +160,7 @@ def read_run(
         attempts=attempts.hstack(at(rows.select(inner), attempts["id"])).drop("id"),
         design=rows.select(*strata, *probe.covariates).gather_every(manifest.variants),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64) * asked.repetitions),
+        examples=examples.pick(attempts, manifest.variants, answers, files),
     )
 
 
@@ -211,6 +213,7 @@ def analyze(
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+        examples=sample.examples,
     )
     return analysis, table
 

@@ -301,6 +301,10 @@ class State(msgspec.Struct, kw_only=True):
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
 
+    def answered(self) -> int:
+        """Answers that are stored; since none is ever changed or removed, equal numbers are equal answers."""
+        return sum(batch.stored.answered for batch in self.batches.values() if batch.stored)
+
     def reserved(self, now: float, window: float) -> int:
         """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.
 

@@ -12,16 +12,17 @@ import batchbench
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
     {"__init__"},
-    {"errors", "crash"},
+    {"errors", "crash", "plain"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
     {"columns", "journal", "prices", "words", "attempts"},
-    {"masked", "providers", "given"},
+    {"masked", "providers", "given", "examples"},
     {"probes"},
     {"fetch", "store"},
     {"datasets", "runs", "api"},
     {"ingest", "spool"},
     {"compile", "dispatch", "analyze", "audit", "emulator"},
+    {"report"},
     {"cli"},
     {"__main__"},
 ]

@@ -132,6 +132,7 @@ def answers_of(
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
     origin = Origin(
         model=model,
+        stored=state.answered(),
         manifest=manifest_folder.name,
         prices=state.asked.rates.source,
         sample_data=manifest.sample_data,

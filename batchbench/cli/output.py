@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from batchbench.plain import plain
+
 if TYPE_CHECKING:
     from batchbench.errors import BatchbenchError
     from batchbench.store import Store
 
-BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
 
 
@@ -114,16 +115,6 @@ def _lines(what: str, unit: str) -> Callable[[int, int], None]:
             _stderr(f"{what}: {done:,} of {total:,} {unit}")
 
     return report
-
-
-def plain(text: str) -> str:
-    """Text from anywhere, safe to print: what could move the cursor or hide something is made visible."""
-    return "".join(
-        letter
-        if letter in "\n\t" or (letter.isprintable() and letter not in BIDI)
-        else letter.encode("unicode_escape", "replace").decode()
-        for letter in text
-    )
 
 
 def _stderr(message: str) -> None:

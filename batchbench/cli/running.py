@@ -164,8 +164,7 @@ def estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Ta
         answered = sum(outcomes(folder, state, rows, args.repetitions).values())
     requests = rows * args.repetitions - answered
     mean = prompt_bytes(item, rows).mean
-    # Measured on the probes' own prompts: about 4.8 bytes to a token, and a chat format's few tokens beside them.
-    tokens_in = round(requests * (mean / 4.8 + 7))
+    tokens_in = money.likely_input_tokens(requests, mean)
     tokens_out = requests * min(item.probe.typical_tokens, target.max_tokens)
     sync = prices.sync(prices.snapshot(store.prices), target.provider, target.model) if not target.emulated else None
     return Estimate(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from batchbench import money
 from batchbench.cli import output
 from batchbench.dispatch import Standing
+from batchbench.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +23,7 @@ class Screen:
     """How far every run is. Use it as a context; call `show` with news and `tick` now and then."""
 
     def __init__(self, args: argparse.Namespace, names: Sequence[str], budget: int | None) -> None:
-        self._names = [output.plain(name) for name in names]
+        self._names = [plain(name) for name in names]
         self._standings: list[Standing | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget

@@ -1,8 +1,6 @@
 """What `batchbench sweep` does, apart from its options: compile, estimate, ask, analyze, report."""
 
 import argparse
-import importlib
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -212,15 +210,12 @@ def analyzed(
     return found
 
 
-def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Path | None:
+def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Path:
     """Write the report, and say where."""
-    if importlib.util.find_spec("batchbench.report") is None:
-        output.note(args)(f"metrics.json of each run is in {store.cache}")
-        return None
-    report = importlib.import_module("batchbench.report")
+    from batchbench import report
+
     out = args.report or store.home / (f"{args.file.stem}.html" if args.file else "report.html")
-    made: Path = report.build(store, folders, out)
-    return made
+    return report.build(store, folders, out)
 
 
 def _table(finished: Sequence[tuple[Report, BatchbenchError | None]], analyses: dict[Path, analyze.Analysis]) -> str:
