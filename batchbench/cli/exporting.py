@@ -46,6 +46,7 @@ def export(args: argparse.Namespace) -> int:
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
     pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
+    said = running.resolutions(store, pairs, args.resolve)
     with contextlib.ExitStack() as stack:
         opened = [
             (item, stack.enter_context(runs.opened(store, item.folder, item.manifest, target, time.time())))
@@ -55,6 +56,9 @@ def export(args: argparse.Namespace) -> int:
         async def write() -> tuple[list[Written], BatchbenchError | None]:
             common = Common(budget)
             works = [_export_work(args, store, run, item, common) for item, run in opened]
+            for work in works:
+                for nonce, answer in said:
+                    await dispatch.resolve(work, nonce, answer)
             written = [
                 Written(probe=work.run.manifest.probe, model=work.run.target.name, file=str(path), requests=requests)
                 for work in works

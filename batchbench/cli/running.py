@@ -54,10 +54,9 @@ def run(args: argparse.Namespace) -> int:
     """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    said = resolutions(args.resolve)
     models = list(dict.fromkeys(args.models))
     pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
-    _check_resolutions(store, pairs, said)
+    resolutions(store, pairs, args.resolve)
     for item, _ in pairs:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
     jobs = [job(args, store, item, target, budget) for item, target in pairs]
@@ -251,6 +250,7 @@ def ask(
 
     All runs are opened before anything is bought: what they have spent and promised so far counts, too.
     """
+    said = resolutions(store, [(one.item, one.contact.target) for one in jobs], args.resolve)
     started = time.monotonic()
     errors: list[BatchbenchError | None] = [None] * len(jobs)
     seconds = [0.0] * len(jobs)
@@ -274,7 +274,7 @@ def ask(
                     if joined == len(jobs):
                         everybody.set()
                     await everybody.wait()
-                    for nonce, answer in resolutions(args.resolve):
+                    for nonce, answer in said:
                         await stage.resolve(work, nonce, answer)
                     await dispatch(work, stop, partial(screen.show, place))
 
@@ -339,24 +339,23 @@ async def _tick(screen: Screen) -> None:
         screen.tick()
 
 
-def resolutions(words: list[str]) -> list[tuple[str, str]]:
-    """What the user knows about batches nobody else can tell of."""
-    pairs = [word.partition("=") for word in words]
-    for word, (nonce, equals, answer) in zip(words, pairs, strict=True):
+def resolutions(store: Store, pairs: Sequence[tuple[Compiled, Target]], words: list[str]) -> list[tuple[str, str]]:
+    """What the user knows about batches nobody else can tell of.
+
+    A word about a batch that none of these runs knows is a slip, and slips about money are not passed over.
+    """
+    said = [word.partition("=") for word in words]
+    for word, (nonce, equals, answer) in zip(words, said, strict=True):
         if not nonce or not equals or not answer:
             raise UsageError(f"--resolve {word!r} is not NONCE=void or NONCE=BATCH_ID")
-    return [(nonce, answer) for nonce, _, answer in pairs]
-
-
-def _check_resolutions(store: Store, pairs: list[tuple[Compiled, Target]], said: list[tuple[str, str]]) -> None:
-    """A word about a batch that none of these runs knows is a slip, and slips about money are not passed over."""
     known: set[str] = set()
     for item, target in pairs if said else []:
         path = store.cache / item.folder.name / target.slug / "journal"
         known |= journal.replay(runs.read_journal(path).events).batches.keys() if path.exists() else set()
-    for nonce, _ in said:
+    for nonce, _, _ in said:
         if nonce not in known:
             raise unknown("batch to resolve", nonce, known)
+    return [(nonce, answer) for nonce, _, answer in said]
 
 
 async def _stop_on_signal(stop: anyio.Event) -> None:
