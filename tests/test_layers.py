@@ -11,7 +11,6 @@ import batchbench
 
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
-    {"__init__"},
     {"errors", "crash", "plain"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
@@ -24,7 +23,8 @@ LAYERS = [  # each may import those above it, and its own package
     {"compile", "dispatch", "analyze", "audit", "emulator"},
     {"report"},
     {"cli"},
-    {"__main__"},
+    {"library"},
+    {"__init__", "__main__"},
 ]
 HEAVY = {"polars", "numpy", "aiohttp", "anyio", "rich", "tenacity"}
 

@@ -80,16 +80,19 @@ def run(args: argparse.Namespace) -> int:
     comparisons: list[Comparison] = []
     for probe, params in zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True):
         read = _file_answers if args.answers else _run_answers
-        samples = [read(args, store, probe, params, source) for source in dict.fromkeys(args.answers or args.models)]
+        with output.progress(args, f"reading answers to {probe.name}", ""):
+            samples = [read(args, store, probe, params, one) for one in dict.fromkeys(args.answers or args.models)]
         for number, (sample, home) in enumerate(samples):
-            analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
+            with output.progress(args, f"analyzing {probe.name} {sample.origin.model}", ""):
+                analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
             several = len(samples) > 1 or len(chosen) > 1
             folder = args.folder / f"{probe.name}-{number}" if args.folder and several else args.folder or home
             if folder:
                 analyze.write(analysis, cells, folder, store)
             analyses.append(analysis)
-        runs = [sample for sample, _ in samples]
-        comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
+        with output.progress(args, f"comparing {probe.name}", ""):
+            runs = [sample for sample, _ in samples]
+            comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0

@@ -66,7 +66,8 @@ def export(args: argparse.Namespace) -> int:
             ]
             return written, next((work.halt for work in works if work.halt), None)
 
-        written, trouble = anyio.run(write)
+        with output.progress(args, f"writing requests to {args.folder}", ""):
+            written, trouble = anyio.run(write)
     if args.json:
         output.show_json(written)
     else:
@@ -169,7 +170,8 @@ def _bring(args: argparse.Namespace, store: Store, folder: Path, mine: dict[str,
                 )
             return found
 
-        return anyio.run(take)
+        with output.progress(args, f"taking in results of {about.target.name}", ""):
+            return anyio.run(take)
 
 
 def _count(ranges: journal.Ranges) -> int:

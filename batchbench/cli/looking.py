@@ -139,12 +139,15 @@ def audit(args: argparse.Namespace) -> int:
     """Check every run; exit code 65 if anything is wrong."""
     store = output.store(args)
     audits = []
-    for folder in runs.folders(store):
-        manifest_folder = store.manifests / folder.parent.name
-        checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
-        if args.remote:
-            checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
-        audits.append(checked)
+    folders = runs.folders(store)
+    with output.progress(args, "checking", "runs") as progress:
+        for number, folder in enumerate(folders):
+            progress(number, len(folders))
+            manifest_folder = store.manifests / folder.parent.name
+            checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
+            if args.remote:
+                checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
+            audits.append(checked)
     if args.json:
         output.show_json(audits)
     elif not audits:

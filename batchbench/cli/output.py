@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,16 +82,17 @@ def fail(error: "BatchbenchError", *, json: bool) -> int:
     return error.exit_code
 
 
+SOON, OFTEN = 0.8, 5.0  # seconds until the first line about long work, and between lines, where there is no terminal
+
+
 @contextmanager
 def progress(args: argparse.Namespace, what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show how far a stage is: a bar on a terminal, elsewhere a line now and then."""
     if args.quiet:
         yield lambda _done, _total: None
-    elif sys.stderr.isatty():
-        with _bar(what, unit) as report:
-            yield report
     else:
-        yield _lines(what, unit)
+        with _bar(what, unit) if sys.stderr.isatty() else _lines(what, unit) as report:
+            yield report
 
 
 @contextmanager
@@ -105,16 +106,32 @@ def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _lines(what: str, unit: str) -> Callable[[int, int], None]:
-    last = time.monotonic()
+@contextmanager
+def _lines(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    line, said = f"{what} ...", ""
+    over = threading.Event()
 
     def report(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 5:
-            last = time.monotonic()
-            _stderr(f"{what}: {done:,} of {total:,} {unit}")
+        nonlocal line
+        line = f"{what}: {done:,} of {total:,} {unit}"
 
-    return report
+    def speak() -> None:
+        nonlocal said
+        pause = SOON
+        while not over.wait(pause):
+            pause = OFTEN
+            if line != said:
+                _stderr(line)
+                said = line
+
+    # A thread, because the first word must not wait for the first piece of work to be done.
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield report
+    finally:
+        over.set()
+        speaker.join()
 
 
 def _stderr(message: str) -> None:

@@ -183,7 +183,7 @@ def estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Ta
 def _settings(item: Compiled, target: Target) -> str:
     """What tells a run from others of the same probe and model."""
     usual = {**msgspec.structs.asdict(item.probe.params()), "max_tokens": item.probe.max_tokens}
-    own = msgspec.structs.asdict(item.params)
+    own = {name: value for name, value in msgspec.structs.asdict(item.params).items() if name != "data"}
     own |= {name: getattr(target, name) for name in ("max_tokens", "temperature", "top_p", "system")}
     return " ".join(f"{name}={value}" for name, value in own.items() if value != usual.get(name))
 

@@ -15,7 +15,6 @@ from batchbench.plain import plain
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SOON, OFTEN = 0.8, 5.0  # seconds until the first line, and between lines, where there is no terminal
 MARGIN = 4  # lines of a terminal that are left to other things
 
 
@@ -31,7 +30,7 @@ class Screen:
         self._live = sys.stderr.isatty() and not args.quiet
         self._began = time.monotonic()
         self._at_first: dict[int, int] = {}  # what was done when we first looked: no measure of the pace
-        self._next = self._began + SOON
+        self._next = self._began + output.SOON
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
@@ -71,7 +70,7 @@ class Screen:
         now = time.monotonic()
         if self._live or now < self._next:
             return
-        self._next = now + OFTEN
+        self._next = now + output.OFTEN
         line = self.line()
         if line != self._last:
             self._say(line)

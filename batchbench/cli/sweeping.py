@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,9 +44,33 @@ class Result(msgspec.Struct, kw_only=True):
     budget_usd: float | None
 
 
+class Swept(NamedTuple):
+    """What has become of a sweep."""
+
+    finished: list[tuple[Report, BatchbenchError | None]]
+    analyses: list[tuple[Path, analyze.Analysis]]
+    report: Path | None
+    budget: int | None  # micro-dollars
+
+
 def run(args: argparse.Namespace) -> int:
-    """Do it all, or what is left of it."""
-    store = output.store(args)
+    """Do it all, or what is left of it, and show it."""
+    done = swept(args, output.store(args))
+    reports = [report for report, _ in done.finished]
+    if args.json:
+        spent = sum(report.spent_usd for report in reports)
+        limit = None if done.budget is None else done.budget / money.MILLION
+        path = str(done.report) if done.report else None
+        output.show_json(Result(report=path, runs=reports, spent_usd=spent, budget_usd=limit))
+    else:
+        output.show(_table(reports, dict(done.analyses)))
+        if done.report:
+            output.show(f"\nreport: {done.report}")
+    return running.complain(done.finished)
+
+
+def swept(args: argparse.Namespace, store: Store) -> Swept:
+    """Compile, estimate, ask, analyze, report."""
     sweep = sweepfile.read(args.file, store.home) if args.file else sweepfile.every_probe()
     budget = sweep.budget if args.budget is None else money.parse_budget(args.budget)
     wanted = planned(args, sweep)
@@ -56,24 +81,12 @@ def run(args: argparse.Namespace) -> int:
         for one, item in zip(wanted, items, strict=True)
     ]
     finished = running.ask(args, store, jobs, budget)
-    report = None
-    if not any(isinstance(error, InterruptedRun) for _, error in finished):
-        analyses = analyzed(args, store, sweep, jobs, [report for report, _ in finished])
-        waiting = any(one.reserved_usd > 0 and one.missing for one, _ in finished) and args.detach
-        report = None if waiting or not analyses else _reported(args, store, [folder for folder, _ in analyses])
-        if not args.json:
-            output.show(_table(finished, dict(analyses)))
-            output.show("")
-    if args.json:
-        reports = [one for one, _ in finished]
-        spent = sum(one.spent_usd for one in reports)
-        limit = None if budget is None else budget / money.MILLION
-        output.show_json(
-            Result(report=str(report) if report else None, runs=reports, spent_usd=spent, budget_usd=limit)
-        )
-    elif report:
-        output.show(f"report: {report}")
-    return running.complain(finished)
+    if any(isinstance(error, InterruptedRun) for _, error in finished):
+        return Swept(finished, [], None, budget)
+    analyses = analyzed(args, store, sweep, jobs, [report for report, _ in finished])
+    left = args.detach and any(report.missing and report.reserved_usd for report, _ in finished)
+    report = None if left or not analyses else _reported(args, store, [folder for folder, _ in analyses])
+    return Swept(finished, analyses, report, budget)
 
 
 # -- what is wanted ----------------------------------------------------------------------------------------
@@ -215,18 +228,18 @@ def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Pa
     from batchbench import report
 
     out = args.report or store.home / (f"{args.file.stem}.html" if args.file else "report.html")
-    return report.build(store, folders, out)
+    with output.progress(args, "writing the report", ""):
+        return report.build(store, folders, out)
 
 
-def _table(finished: Sequence[tuple[Report, BatchbenchError | None]], analyses: dict[Path, analyze.Analysis]) -> str:
+def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) -> str:
     """A line per run: how far it is, and its first headline metric."""
     rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK", ""]]
-    for report, _ in finished:
-        found = analyses.get(Path(report.run))
+    for report in reports:
         stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
         counts = [f"{report.answered + report.refused:,} of {report.asked:,}", f"${report.spent_usd:,.4f}"]
         probe = f"{report.probe} {report.settings}".rstrip()
-        rows.append([probe, report.model, *counts, *_headline(found), " ".join(stamps)])
+        rows.append([probe, report.model, *counts, *_headline(analyses.get(Path(report.run))), " ".join(stamps)])
     return output.table(rows)
 
 

@@ -1,6 +1,7 @@
 """What runs that are dispatched at the same time have in common: one budget, and one place at each provider's."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import anyio
@@ -92,8 +93,8 @@ def allowances(budget: int, wants: Sequence[tuple[float, int]]) -> list[int]:
     given = [0] * len(wants)
     left, waiting = budget, [place for place, (_, need) in enumerate(wants) if need > 0]
     while waiting:
-        weights = sum(wants[place][0] for place in waiting)
-        parts = {place: int(left * wants[place][0] / weights) for place in waiting}
+        weights = {place: Fraction(wants[place][0]) for place in waiting}  # exact: to the micro-dollar
+        parts = {place: int(left * weights[place] / sum(weights.values())) for place in waiting}
         content = [place for place in waiting if wants[place][1] <= parts[place]]
         if not content:
             return [parts.get(place, amount) for place, amount in enumerate(given)]
