@@ -9,6 +9,7 @@ takes part as soon as one of its requests has come back, failed or not; with no 
 item. What has not come back yet is left out, which is sound because every prefix of a manifest is a fair sample.
 """
 
+import hashlib
 import io
 import math
 import platform
@@ -20,8 +21,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from batchbench import __version__, cells, marks
-from batchbench.attempts import OUTCOMES, Origin, Sample, at, items_of, labelled, readable, tallies_of
+from batchbench import __version__, cells, examples, marks
+from batchbench.attempts import OUTCOMES, Example, Origin, Sample, at, items_of, labelled, readable, tallies_of
 from batchbench.cells import Cells, Measured, Values
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
@@ -107,6 +108,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     replicates: int
     seed: int
     software: dict[str, str]
+    examples: list[Example] = []  # a few answers of each label
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,11 +156,20 @@ def read_run(
         **labelled(label),
     ).collect(engine="streaming")
     return Sample(
-        origin=origin,
+        origin=msgspec.structs.replace(origin, answers=_digest(attempts)),
         attempts=attempts.hstack(at(rows.select(inner), attempts["id"])).drop("id"),
         design=rows.select(*strata, *probe.covariates).gather_every(manifest.variants),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64) * asked.repetitions),
+        examples=examples.pick(attempts, manifest.variants, answers, files),
     )
+
+
+def _digest(attempts: pl.DataFrame) -> str:
+    """The same for the same answers, whatever batches and interruptions they came by."""
+    digest = hashlib.sha256()
+    for rows in attempts.select("id", "rep", "outcome", "label").sort("id", "rep").iter_slices(1 << 20):
+        digest.update(rows.write_csv(include_header=False).encode())
+    return digest.hexdigest()
 
 
 def analyze(
@@ -202,6 +213,7 @@ def analyze(
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
+        examples=sample.examples,
     )
     return analysis, table
 

@@ -14,11 +14,21 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from, for the record and for the stamps on every output."""
 
     model: str  # or the file
-    answers: str  # digest of the stored answers
+    answers: str = ""  # digest of the answers as they were read, however they were cut into batches; or of the file
+    stored: int = 0  # answers that the run had when they were read
     manifest: str | None = None  # the folder's name, which is a digest
     prices: str | None = None
     sample_data: bool = False
     emulated: bool = False
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer to look at, long texts cut short; a label of null means that nothing could be read from it."""
+
+    label: str | None
+    outcome: str
+    prompt: str
+    answer: str
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +38,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     attempts: pl.DataFrame  # item, variant, outcome, label; and the inner stratum, if there is one
     design: pl.DataFrame  # the other strata and the covariates; `key` where items have names of their own
     asked: pl.DataFrame  # strata, and how many attempts were asked for with them
+    examples: list[Example] = []
 
 
 def readable(probe: Probe[Params]) -> pl.Expr:

@@ -7,14 +7,15 @@ torn, by a process that died while writing it.
 The life of a batch, each arrow one event that is on disk before the next step is taken:
 
     intent -> uploaded -> creating -> created -> ended -> stored
-                              |          \\-> rejected              the provider refused it; nothing ran
-                              |-> void                             proved that it was never accepted
-                              \\-> unresolved                       nobody can tell; a person decides
+       |                      |          \\-> rejected              the provider refused it; nothing ran
+       |                      |-> void                             proved that it was never accepted
+       |                      \\-> unresolved                       nobody can tell; a person decides
+       \\-> exported -> stored                                      left as a file, and came back as one
 """
 
 import zlib
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -84,6 +85,13 @@ class Created(Event, frozen=True, kw_only=True):
     nonce: str
     remote: str
     found: bool = False
+
+
+class Exported(Event, frozen=True, kw_only=True):
+    """The requests leave as a file, for somebody else to have answered; their results are imported."""
+
+    nonce: str
+    file: str  # its name
 
 
 class Ended(Event, frozen=True, kw_only=True):
@@ -193,6 +201,7 @@ AnyEvent = (
     | Uploaded
     | Creating
     | Created
+    | Exported
     | Ended
     | Stored
     | Late
@@ -206,8 +215,11 @@ AnyEvent = (
     | Passed
     | Failed
 )
-BatchState = Literal["intent", "uploaded", "creating", "created", "ended", "stored", "void", "rejected", "unresolved"]
-OPEN: frozenset[BatchState] = frozenset({"intent", "uploaded", "creating", "created", "ended", "unresolved"})
+BatchState = Literal[
+    "intent", "uploaded", "creating", "created", "exported", "ended", "stored", "void", "rejected", "unresolved"
+]
+SETTLED: frozenset[BatchState] = frozenset({"stored", "void", "rejected"})
+OPEN: frozenset[BatchState] = frozenset(get_args(BatchState)) - SETTLED
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
@@ -268,6 +280,8 @@ class State(msgspec.Struct, kw_only=True):
                 self._change(event.nonce, state="creating", sent=event)
             case Created():
                 self._change(event.nonce, state="created", remote=event.remote)
+            case Exported():
+                self._change(event.nonce, state="exported", file=event.file)
             case Ended():
                 self._change(event.nonce, state="ended", word=event.state)
             case Stored():
@@ -331,11 +345,15 @@ class State(msgspec.Struct, kw_only=True):
 
     def pending(self) -> list[Batch]:
         """The open batches that time will settle, without anybody's help."""
-        return [batch for batch in self.open() if batch.state != "unresolved"]
+        return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
 
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
+
+    def answered(self) -> int:
+        """Answers that are stored; since none is ever changed or removed, equal numbers are equal answers."""
+        return sum(batch.stored.answered for batch in self.batches.values() if batch.stored)
 
     def reserved(self, now: float, window: float) -> int:
         """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.

@@ -11,6 +11,8 @@ import msgspec
 from batchbench.errors import UsageError
 
 MILLION = 1_000_000
+BYTES_PER_TOKEN = 4.8  # measured on the probes' own prompts
+FORMAT_TOKENS = 7  # what a chat format usually adds to one prompt
 OVERHEAD = 32  # tokens a provider's chat format may add to one prompt
 
 
@@ -56,6 +58,11 @@ def parse_budget(text: str) -> int:
     except InvalidOperation:
         raise UsageError(f"budget {text!r} is not an amount in dollars, such as 12.50") from None
     return int(amount)
+
+
+def likely_input_tokens(prompts: int, mean_bytes: float) -> int:
+    """About how many tokens prompts of this length are; an estimate, never a bound."""
+    return round(prompts * (mean_bytes / BYTES_PER_TOKEN + FORMAT_TOKENS))
 
 
 def dollars(micro: int) -> str:

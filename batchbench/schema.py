@@ -53,6 +53,17 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     lookups: tuple[Lookup, ...] = ()
 
 
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of groups: for every value of `rows` a share, apart for every value of `series`."""
+
+    title: str
+    about: str  # what it shows, and what it does not
+    rows: str  # a stratum, a numeric covariate, or `label`
+    series: str  # a stratum, or `label`
+    label: str | None = None  # whose share, unless rows or series are the labels
+    names: dict[str, str] = {}  # of values, for people
+
+
 P = TypeVar("P", bound=Params)
 
 
@@ -82,6 +93,7 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     aliases: dict[str, str] = {}  # other names that metrics are published under
     given: Given = Given()
     readings: tuple[Reading, ...]
+    views: tuple[View, ...] = ()  # empty: a report makes its own of strata and labels
     sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all
     max_tokens: int = 300
     typical_tokens: int = 100  # of an answer, for estimates

@@ -11,19 +11,20 @@ import batchbench
 
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
-    {"__init__"},
-    {"errors", "crash", "clock", "pace"},
+    {"errors", "crash", "clock", "pace", "plain"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
     {"columns", "journal", "prices", "words", "attempts"},
-    {"masked", "providers", "given"},
+    {"masked", "providers", "given", "examples"},
     {"probes"},
     {"fetch", "store"},
     {"datasets", "runs", "api"},
     {"ingest", "spool"},
     {"compile", "dispatch", "analyze", "audit", "emulator"},
+    {"report"},
     {"cli"},
-    {"__main__"},
+    {"library"},
+    {"__init__", "__main__"},
 ]
 HEAVY = {"polars", "numpy", "aiohttp", "anyio", "rich", "tenacity"}
 

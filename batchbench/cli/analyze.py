@@ -80,16 +80,19 @@ def run(args: argparse.Namespace) -> int:
     comparisons: list[Comparison] = []
     for probe, params in zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True):
         read = _file_answers if args.answers else _run_answers
-        samples = [read(args, store, probe, params, source) for source in dict.fromkeys(args.answers or args.models)]
+        with output.progress(args, f"reading answers to {probe.name}", ""):
+            samples = [read(args, store, probe, params, one) for one in dict.fromkeys(args.answers or args.models)]
         for number, (sample, home) in enumerate(samples):
-            analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
+            with output.progress(args, f"analyzing {probe.name} {sample.origin.model}", ""):
+                analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
             several = len(samples) > 1 or len(chosen) > 1
             folder = args.folder / f"{probe.name}-{number}" if args.folder and several else args.folder or home
             if folder:
                 analyze.write(analysis, cells, folder, store)
             analyses.append(analysis)
-        runs = [sample for sample, _ in samples]
-        comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
+        with output.progress(args, f"comparing {probe.name}", ""):
+            runs = [sample for sample, _ in samples]
+            comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0
@@ -113,21 +116,26 @@ def _run_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
 ) -> "tuple[Sample, Path | None]":
     """The answers of a model's run, and the folder its results belong into."""
-    import hashlib
-
-    from batchbench import analyze, journal, runs
-    from batchbench.attempts import Origin
+    from batchbench import runs
 
     manifest_folder, manifest = _manifest(args, store, probe, params)
     folder = runs.find(store, manifest_folder.name, model)
+    return answers_of(folder, probe, manifest_folder, manifest, model), folder
+
+
+def answers_of(
+    folder: Path, probe: "Probe[Params]", manifest_folder: Path, manifest: "Manifest", model: str
+) -> "Sample":
+    """The answers in the folder of a run, read."""
+    from batchbench import analyze, journal, runs
+    from batchbench.attempts import Origin
+
     state = journal.replay(runs.read_journal(folder / "journal").events)
     if state.asked is None:
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
-    parts = [part for batch in state.batches.values() if batch.stored for part in batch.stored.parts]
-    stored = sorted(part.sha256 for part in parts if part.file.startswith("answers/"))
     origin = Origin(
         model=model,
-        answers=hashlib.sha256("".join(stored).encode()).hexdigest(),
+        stored=state.answered(),
         manifest=manifest_folder.name,
         prices=state.asked.rates.source,
         sample_data=manifest.sample_data,
@@ -135,7 +143,7 @@ def _run_answers(
     )
     asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
     answers = runs.read_answers(folder, state)
-    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin), folder
+    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
 
 
 def _file_answers(

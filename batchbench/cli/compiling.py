@@ -27,14 +27,14 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 
 def compiled(args: argparse.Namespace, store: Store) -> list[Compiled]:
     """The probes on the command line, compiled if they are not yet."""
-    return [_one(args, store, probe, params) for probe, params in _chosen(args)]
+    return [one(args, store, probe, params) for probe, params in _chosen(args)]
 
 
 def compiled_or_not(args: argparse.Namespace, store: Store) -> Iterator[tuple[str, "Compiled | DataError"]]:
     """The same, one by one; where a probe's data cannot be had, the reason stands in its place."""
     for probe, params in _chosen(args):
         try:
-            yield probe.name, _one(args, store, probe, params)
+            yield probe.name, one(args, store, probe, params)
         except DataError as error:
             yield probe.name, error
 
@@ -45,7 +45,8 @@ def _chosen(args: argparse.Namespace) -> list[tuple[Probe[Params], Params]]:
     return list(zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True))
 
 
-def _one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+def one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+    """A probe with these parameters, compiled if it is not yet."""
     started = time.monotonic()
     sample, note = params.data == "sample", output.note(args)
     loaded = {name: datasets.table(store, name, sample=sample, note=note) for name in probe.datasets}

@@ -144,12 +144,15 @@ def audit(args: argparse.Namespace) -> int:
     """Check every run; exit code 65 if anything is wrong."""
     store = output.store(args)
     audits = []
-    for folder in runs.folders(store):
-        manifest_folder = store.manifests / folder.parent.name
-        checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
-        if args.remote:
-            checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
-        audits.append(checked)
+    folders = runs.folders(store)
+    with output.progress(args, "checking", "runs") as progress:
+        for number, folder in enumerate(folders):
+            progress(number, len(folders))
+            manifest_folder = store.manifests / folder.parent.name
+            checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
+            if args.remote:
+                checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
+            audits.append(checked)
     if args.json:
         output.show_json(audits)
     elif not audits:
@@ -256,7 +259,7 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
         "prompt": design.pop("prompt"),
         "design": design,
         "shard": shard.file,
-        "batch": f"{batch.remote or 'none'} ({batch.state})",
+        "batch": f"{batch.remote or batch.file or 'none'} ({batch.state})",
         "attempts": attempts,
     }
     return found | _answer(folder, state, batch, rows, probes.load(manifest.probe).label)

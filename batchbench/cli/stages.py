@@ -19,6 +19,7 @@ from batchbench.spool import Spool
 from batchbench.store import Store
 from batchbench.targets import Target
 
+LOCAL = ("chat", "mlm")  # whose batches this very process carries out, so that it cannot leave them to anybody
 EMULATED_LIMITS = {"open_batches": 8, "settle": 2.0, "poll": (0.05, 1.0)}  # it lists what it accepts at once
 
 

@@ -35,7 +35,7 @@ async def collect(work: Work, batch: Batch, remote: Remote) -> None:
         return
     if found.lacking and _later(work, batch):
         return  # a download that was cut looks like this, too: what is missing is not asked again before it is certain
-    await _store(work, batch, remote, sealed, found)
+    await keep(work, batch, remote, sealed, found)
 
 
 def _later(work: Work, batch: Batch) -> bool:
@@ -45,7 +45,9 @@ def _later(work: Work, batch: Batch) -> bool:
     return tries < FETCHES
 
 
-async def _store(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+    """Put what was found in sealed result files on record, and settle the batch."""
+
     def write() -> Part:
         if found.strays:
             work.run.store.write(
@@ -68,7 +70,7 @@ async def _store(work: Work, batch: Batch, remote: Remote, sealed: list[Part], f
     await work.append(stored)
     work.collected.append(batch.intended)
     work.full_since = None
-    work.ceiling = min(work.limits.open_batches, work.ceiling + 1)
+    work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)
     work.mark(batch, batch.ranges, runs.ANSWERED)
     work.mark(batch, found.missing, runs.TODO if work.wish.rebuy_missing else runs.MISSING)
     ask_again(work, batch, found.again)

@@ -4,7 +4,8 @@ import msgspec
 
 from batchbench import runs
 from batchbench.api import FAILURES, PATIENCE, Incomplete, ProviderError, Refused
-from batchbench.dispatch.work import AT_ONCE, SKEW, Work, refuse
+from batchbench.dispatch.common import AT_ONCE
+from batchbench.dispatch.work import SKEW, Work, refuse
 from batchbench.errors import BatchbenchError, UnresolvedError
 from batchbench.ingest import CUSTOM_ID
 from batchbench.journal import Batch, Created, Duplicate, Ended, Foreign, Unresolved, Void
@@ -29,6 +30,7 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
         remote = seen.get(batch.remote or "") or await look(work, batch)
         if remote is None:
             continue
+        work.progress[batch.nonce] = min(remote.done, batch.rows)
         if remote.expires is not None and (work.api.now_there() or work.now) > remote.expires + OVERDUE:
             work.overdue.add(batch.nonce)
         if remote.state == "rejected" and not _blames_some(batch, remote):
@@ -84,8 +86,8 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
 
 async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
     """Wait for one of our batches to end; if there is none, ask for less, and in the end give up."""
-    others = len(work.run.state.open())
-    work.ceiling = max(1, others)
+    others = len(work.account.open())
+    work.account.ceiling = max(1, others)
     if others:
         return
     work.full_since = work.full_since or work.uptime
@@ -236,7 +238,7 @@ def undecided(work: Work) -> UnresolvedError | None:
 async def resolve(work: Work, nonce: str, answer: str) -> None:
     """Take a person's word for what became of a batch: `void`, or its id at the provider's."""
     batch = work.run.state.batches.get(nonce)
-    if batch is None or batch.state not in ("unresolved", "creating"):
+    if batch is None or batch.state not in ("unresolved", "creating", "exported"):
         return  # another run's, or settled long ago
     if answer == "void":
         await work.append(Void(at=work.now, nonce=nonce, reason="said by the user"))

@@ -9,8 +9,9 @@ from anyio import to_thread
 
 from batchbench import runs
 from batchbench.api import PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.reconcile import queue_full
-from batchbench.dispatch.work import AT_ONCE, Work, refuse, together
+from batchbench.dispatch.work import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.money import dollars
@@ -34,10 +35,11 @@ async def try_out(work: Work) -> None:
     """Ask one harmless question with our parameters, so that a refusal costs one request and not a batch of them."""
     target, price = work.run.target, work.wish.price.doubled()
     reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
-    affordable = work.affordable()
-    if affordable is not None and reserve > affordable:
-        raise BudgetReached(_out_of_money(work))
-    await work.append(Tried(at=work.now, reserve=reserve))
+    async with work.common.deciding:
+        affordable = work.affordable()
+        if affordable is not None and reserve > affordable:
+            raise BudgetReached(_out_of_money(work))
+        await work.append(Tried(at=work.now, reserve=reserve))
     try:
         answer = await work.provider.ask(work.api, target, TRIAL)
     except Refused as refused:
@@ -57,22 +59,27 @@ async def submit_some(work: Work) -> bool:
     if work.wish.trial and not work.run.state.passed and any(runs.TODO in marks for marks in work.rows):
         await try_out(work)
     while work.halt is None:
-        room = min(AT_ONCE, work.ceiling - len(work.run.state.open()))
-        chunks = []
-        for _ in range(room):
-            planned = await _plan(work)
-            if planned is None:
-                break
-            chunks.append(planned)
-        if not chunks:
-            return busy
-        busy = await together([partial(_submit, work, *chunk) for chunk in chunks])
+        async with work.account.submitting:
+            chunks = []
+            for _ in range(min(AT_ONCE, work.account.room(work))):
+                planned = await plan(work)
+                if planned is None:
+                    break
+                chunks.append(planned)
+            if not chunks:
+                return busy
+            busy = await together([partial(_submit, work, *chunk) for chunk in chunks], anyio.CapacityLimiter(AT_ONCE))
     return busy
 
 
-async def _plan(work: Work) -> tuple[str, Chunk] | None:
+async def plan(work: Work) -> tuple[str, Chunk] | None:
     """Choose the next rows to ask and put the intent on disk; null if there is nothing to ask, or not now."""
-    queued = sum(batch.rows for batch in work.run.state.open())
+    async with work.common.deciding:
+        return await _plan(work)
+
+
+async def _plan(work: Work) -> tuple[str, Chunk] | None:
+    queued = sum(batch.rows for batch in work.account.open())
     most = work.largest
     if work.limits.queued_requests is not None:
         most = min(most, work.limits.queued_requests - queued)
@@ -85,10 +92,10 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
         if not ranges:
             continue
         nonce = runs.new_nonce()
-        chunk = await to_thread.run_sync(_encode, work, nonce, rep, ranges, work.affordable())
+        chunk = await to_thread.run_sync(encode, work, nonce, rep, ranges, work.affordable())
         if not work.provider.names_batches and chunk.rows in {batch.rows for batch in work.run.state.open()}:
             return None  # the rows that are left would look like a batch that is open: wait for that one
-        if chunk.short and work.run.state.pending():
+        if chunk.short and work.common.pending():
             return None  # what open batches do not use of their reservations may pay for more
         bought = sum(batch.rows for batch in work.run.state.batches.values() if batch.stored)
         if chunk.rows == 0 or (chunk.short and chunk.rows * CRUMBS < bought):
@@ -102,7 +109,7 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
     return None
 
 
-def _encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
+def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
     """Write requests until the rows, the bytes or the money run out."""
     request = work.provider.encoder(work.run.target)
     bound, most_tokens = work.wish.price.bound, work.run.target.max_tokens
@@ -132,8 +139,7 @@ def _encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | 
 
 
 def _out_of_money(work: Work) -> str:
-    budget, spent = work.wish.budget or 0, work.run.state.spent()
-    held = work.run.state.reserved(work.now, work.limits.window)
+    budget, spent, held = work.common.budget or 0, work.common.spent(), work.common.reserved()
     return (
         f"the budget of {dollars(budget)} allows no further request ({dollars(spent)} spent, "
         f"{dollars(held)} reserved): raise --budget and run the same command"

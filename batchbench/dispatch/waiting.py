@@ -19,7 +19,7 @@ def what_for(work: Work) -> str:
         left = max(0.0, min(work.limits.settle - work.unanswered_for(batch) for batch in unknown))
         until = clock_face(work.now + left)
         reasons.append(f"a sign of {_batches(len(unknown))} whose creation was not answered (until {until} at least)")
-    if work.ceiling < work.limits.open_batches and len(pending) >= work.ceiling:
+    if work.account.ceiling < work.limits.open_batches and len(work.account.open()) >= work.account.ceiling:
         reasons.append("room in the provider's queue")
     return ", ".join(reasons) or "the provider"
 

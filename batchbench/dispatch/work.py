@@ -8,13 +8,13 @@ from anyio import to_thread
 
 from batchbench import runs
 from batchbench.clock import Clock, clock_face
+from batchbench.dispatch.common import Common
 from batchbench.errors import BatchbenchError
-from batchbench.journal import AnyEvent, Batch, Ranges, Rejected
+from batchbench.journal import AnyEvent, Asked, Batch, Ranges, Rejected
 from batchbench.money import Price
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.runs import Run
 
-AT_ONCE = 2  # batches encoded, uploaded or read side by side
 SKEW = 600.0  # seconds that times told by a provider may be off
 LONG_AGO = 2 * 86_400.0  # seconds, the least to look back where nobody can tell how long ago something was
 GLANCE = 30.0  # seconds between two words about the same wait
@@ -27,9 +27,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # their prompts
     repetitions: int
     price: Price
-    budget: int | None = None  # micro-dollars for this run; null is no limit
+    budget: int | None = None  # micro-dollars for this run and those beside it; null is no limit
+    weight: float = 1.0  # its part of that, among runs that have a budget together
+    each: int = 0  # micro-dollars, the most that one row is expected to cost
     rebuy_missing: bool = False
     trial: bool = False  # ask one harmless question before the first batch is bought
+    detach: bool = False  # do not wait for batches that are running
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     done: int  # answered, refused or failed
     in_flight: int
+    progress: int  # of those in flight, done as far as the provider tells
     missing: int
     batches: dict[str, int]  # by state
     spent: int
@@ -48,7 +52,16 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Work:
     """One dispatch in progress: the run, and what is only of interest while it lasts."""
 
-    def __init__(self, run: Run, provider: Provider, limits: Limits, api: Calls, wish: Wish, clock: Clock) -> None:
+    def __init__(
+        self,
+        run: Run,
+        provider: Provider,
+        limits: Limits,
+        api: Calls,
+        wish: Wish,
+        clock: Clock,
+        common: Common | None = None,
+    ) -> None:
         self.run = run
         self.provider = provider
         self.limits = limits
@@ -59,7 +72,7 @@ class Work:
         self.attempts = run.state.attempts()
         self.report: Callable[[Standing], None] = lambda _: None
         self.waiting = ""
-        self.ceiling = limits.open_batches  # learnt: how many batches the provider queues at once
+        self.progress: dict[str, int] = {}  # requests of a batch that are done, as the provider tells
         self.largest = limits.requests  # learnt: how many requests it takes in one
         # Times here are uptimes: nobody can set that clock, and nothing here outlives the process.
         self.began = clock.uptime()
@@ -76,6 +89,9 @@ class Work:
         self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word
         self.halt: BatchbenchError | None = None  # why no more is to be submitted
         self._lock = anyio.Lock()  # lines of the journal are chained, so they are written one at a time
+        self.ended = False  # the dispatch is over, one way or another
+        self.common = common or Common(wish.budget)
+        self.account = self.common.join(self)
 
     async def append(self, event: AnyEvent) -> None:
         """Put an event on disk, off the event loop."""
@@ -126,9 +142,20 @@ class Work:
 
     def affordable(self) -> int | None:
         """Micro-dollars that may still be promised; null is no limit."""
-        if self.wish.budget is None:
-            return None
-        return self.wish.budget - self.run.state.spent() - self.run.state.reserved(self.now, self.limits.window)
+        return self.common.affordable(self)
+
+    def owed(self) -> int:
+        """Micro-dollars spent, or promised."""
+        return self.run.state.spent() + self.run.state.reserved(self.now, self.limits.window)
+
+    @property
+    def asking(self) -> bool:
+        """Whether it may still buy something."""
+        return not self.ended and self.halt is None
+
+    def todo(self) -> int:
+        """Requests that are in no batch yet."""
+        return sum(marks.count(runs.TODO) for marks in self.rows)
 
     def standing(self) -> Standing:
         """How far the run is."""
@@ -140,6 +167,7 @@ class Work:
             rows=self.wish.rows * self.wish.repetitions,
             done=counts[runs.ANSWERED],
             in_flight=counts[runs.IN_FLIGHT],
+            progress=sum(self.progress.get(batch.nonce, 0) for batch in self.run.state.open()),
             missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
             batches=states,
             spent=self.run.state.spent(),
@@ -148,15 +176,25 @@ class Work:
         )
 
 
+async def begin(work: Work) -> None:
+    """Note what is asked for, and let go of what was interrupted before it was sent."""
+    wish, state = work.wish, work.run.state
+    asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
+    if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
+        await work.append(asked)
+    for batch in state.open():
+        if batch.state in ("intent", "uploaded"):
+            await refuse(work, batch, "interrupted before it was sent")
+
+
 async def refuse(work: Work, batch: Batch, reason: str) -> None:
     """Note that a batch was never bought, and free its rows."""
     await work.append(Rejected(at=work.now, nonce=batch.nonce, reason=reason))
     work.mark(batch, batch.ranges, runs.TODO)
 
 
-async def together(steps: Sequence[Callable[[], Awaitable[None]]]) -> bool:
+async def together(steps: Sequence[Callable[[], Awaitable[None]]], limiter: anyio.CapacityLimiter) -> bool:
     """Take steps side by side, a few at a time; whether there were any."""
-    limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def limited(step: Callable[[], Awaitable[None]]) -> None:
         async with limiter:

@@ -45,7 +45,7 @@ import polars as pl
 from batchbench import words
 from batchbench.cells import Cells, Measured, average
 from batchbench.columns import check_template, fill
-from batchbench.schema import Probe, Reading, Tables, WordedParams
+from batchbench.schema import Probe, Reading, Tables, View, WordedParams
 
 MALE, FEMALE = ("he", "his", "him"), ("she", "her")
 
@@ -160,6 +160,17 @@ PROBE = Probe(
             references={"unbiased": 0.0, "random": 0.0, "pro-masculine": 0.5, "pro-feminine": 0.5},
             marks=(((0.0, 0.05),), ((0.05, 0.1),), ((0.1, 0.3),), ((0.3, 0.5),)),
             headline=False,
+        ),
+    ),
+    views=(
+        View(
+            title="Male characters, by inventory and by whose trait it is thought to be",
+            about="The gap inside a row is the stereotype; dots that lie on one side of the middle together show a "
+            "preference for one gender whatever the trait. The inventories are small, so the ranges are wide.",
+            rows="source",
+            series="gender",
+            label="male",
+            names={"male": "men's traits", "female": "women's traits"},
         ),
     ),
 )

@@ -1,0 +1,13 @@
+"""Pure: text from anywhere, made safe to look at."""
+
+BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def plain(text: str) -> str:
+    """What could move the cursor, turn the line round or hide something is made visible."""
+    return "".join(
+        letter
+        if letter in "\n\t" or (letter.isprintable() and letter not in BIDI)
+        else letter.encode("unicode_escape", "replace").decode()
+        for letter in text
+    )

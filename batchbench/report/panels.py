@@ -1,0 +1,161 @@
+"""Pure: small figures side by side, one for each model: shares by group as dots, or along a scale."""
+
+from collections.abc import Mapping, Sequence
+
+from batchbench.report import axis
+from batchbench.report.axis import Axis
+from batchbench.report.forest import Figure
+from batchbench.report.markup import Markup, joined, tag
+from batchbench.report.shares import Line, Point, Share
+from batchbench.report.words import listed, percent
+
+WIDTH, LEFT, RIGHT = 300.0, 104.0, 18.0  # pixels
+TOP, ROW, FOOT = 30.0, 21.0, 24.0
+SQUARE = 190.0  # height of a plot along a scale
+TOPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # where a scale of shares may end
+SHAPES = (  # of the series, drawn around 0,0; told apart without colour too
+    "M-4.5 0A4.5 4.5 0 1 1 4.5 0A4.5 4.5 0 1 1 -4.5 0Z",
+    "M0 -5.6L5.6 0L0 5.6L-5.6 0Z",
+    "M0 -5.2L5 4L-5 4Z",
+    "M-4 -4H4V4H-4Z",
+)
+
+Names = Mapping[str, str]
+
+
+def ceiling(shares: Sequence[Share]) -> float:
+    """The end of a scale that all models of a figure share."""
+    most = max((share.high for share in shares), default=1.0)
+    return next((top for top in TOPS if most <= top), 1.0)
+
+
+def dots(
+    title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], top: float, names: Names
+) -> Figure:
+    """Shares by group: a line for each group, on it a dot with its interval for each series."""
+    scale = Axis(low=0.0, high=top, margin=0.0)
+    bottom = TOP + len(rows) * ROW
+    drawn = [_title(title), *_grid(scale, bottom)]
+    for place, row in enumerate(rows):
+        y = TOP + place * ROW + ROW / 2
+        mine = {share.series: share for share in shares if share.row == row}
+        drawn.append(tag("text", names.get(row, row), class_="row-name", x=LEFT - 10, y=y + 4, text_anchor="end"))
+        if len(mine) > 1:
+            ends = [_x(scale, share.share) for share in mine.values()]
+            drawn.append(tag("line", class_="bridge", x1=min(ends), x2=max(ends), y1=y, y2=y))
+        for number, name in enumerate(series):
+            if share := mine.get(name):
+                at = y + (number - (len(series) - 1) / 2) * 3.2  # intervals of several series must not hide each other
+                span = {"x1": _x(scale, share.low), "x2": _x(scale, share.high)}
+                drawn.append(tag("line", class_=f"whisker s{number}", y1=at, y2=at, **span))
+                drawn.append(_mark(number, _x(scale, share.share), at))
+    return Figure(
+        inside=joined(drawn), height=bottom + FOOT, width=WIDTH, label=_aloud(title, rows, series, shares, names)
+    )
+
+
+def along(
+    title: str, what: str, series: Sequence[str], points: Sequence[Point], lines: Sequence[Line], names: Names
+) -> Figure:
+    """A share along a covariate, `what`: dots of neighbouring values, and the line through them."""
+    low, high = min(point.x for point in points), max(point.x for point in points)
+    across = Axis(low=low, high=high if high > low else low + 1, margin=0.0)
+    bottom, left = TOP + SQUARE, 40.0
+
+    def x(value: float) -> float:
+        return left + across.at(value) / 100 * (WIDTH - left - RIGHT)
+
+    def y(value: float) -> float:
+        return bottom - value * SQUARE
+
+    drawn = [_title(title)]
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        drawn.append(tag("line", class_="grid", x1=left, x2=WIDTH - RIGHT, y1=y(share), y2=y(share)))
+        drawn.append(tag("text", percent(share), class_="tick", x=left - 8, y=y(share) + 4, text_anchor="end"))
+    ticks = axis.ticks(across.low, across.high, 5)
+    for value, text in zip(ticks, axis.written(ticks), strict=True):
+        drawn.append(tag("text", text, class_="tick", x=x(value), y=bottom + 16, text_anchor="middle"))
+    middle = {"x": (left + WIDTH - RIGHT) / 2, "y": bottom + 33, "text_anchor": "middle"}
+    drawn.append(tag("text", names.get(what, what), class_="tick", **middle))
+    most = max(point.items for point in points)
+    for number, name in enumerate(series):
+        for point in points:
+            if point.series == name:
+                size = f"{0.45 + 0.55 * (point.items / most) ** 0.5:.2f}"
+                drawn.append(_mark(number, x(point.x), y(point.share), size))
+        for line in lines:
+            if line.series == name:
+                ends = [min(1.0, max(0.0, line.intercept + line.slope * value)) for value in (low, high)]
+                drawn.append(
+                    tag("line", class_=f"slope s{number}", x1=x(low), x2=x(high), y1=y(ends[0]), y2=y(ends[1]))
+                )
+    slopes = [f"{names.get(line.series, line.series)} {line.slope:+.2f}" for line in lines]
+    return Figure(
+        inside=joined(drawn),
+        height=bottom + FOOT + 16,
+        width=WIDTH,
+        label=f"{title}: slopes {listed(slopes) or 'unknown'}.",
+    )
+
+
+def legend(series: Sequence[str], names: Names) -> Figure:
+    """What the shapes and colours stand for."""
+    drawn, x = [], 8.0
+    for number, name in enumerate(series):
+        text = names.get(name, name)
+        drawn += [_mark(number, x, 10), tag("text", text, class_="row-name", x=x + 10, y=14)]
+        x += 30 + 7 * len(text)
+    said = listed([names.get(name, name) for name in series])
+    return Figure(inside=joined(drawn), height=20, width=x, label=f"Legend: {said}")
+
+
+def together(panels: Sequence[Figure], key: Figure | None, columns: int = 3) -> Figure:
+    """Several small figures as one, for paper."""
+    columns = min(columns, len(panels))
+    height = max(panel.height for panel in panels) + 12
+    top = (key.height + 12) if key else 0.0
+    drawn = [key.inside] if key else []
+    for place, panel in enumerate(panels):
+        x, y = place % columns * (WIDTH + 16), top + place // columns * height
+        drawn.append(tag("g", panel.inside, transform=f"translate({x:g} {y:g})"))
+    return Figure(
+        inside=joined(drawn),
+        height=top + -(-len(panels) // columns) * height,
+        width=max(columns * (WIDTH + 16) - 16, key.width or 0 if key else 0),
+        label=" ".join(panel.label for panel in panels),
+    )
+
+
+def _x(scale: Axis, share: float) -> float:
+    return LEFT + scale.at(share) / 100 * (WIDTH - LEFT - RIGHT)
+
+
+def _title(title: str) -> Markup:
+    # A name too long for its panel ends in an ellipsis; it stands in full in the tables, and reads aloud in full.
+    return tag("text", title if len(title) <= 38 else f"{title[:37]}…", class_="title", x=0, y=14)
+
+
+def _grid(scale: Axis, bottom: float) -> list[Markup]:
+    drawn = []
+    for value in (scale.low, (scale.low + scale.high) / 2, scale.high):
+        x = _x(scale, value)
+        drawn.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=bottom))
+        digits = 0 if scale.high >= 0.1 and round(100 * value) == 100 * value else 1
+        text = percent(value, digits=digits)
+        drawn.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor="middle"))
+    return drawn
+
+
+def _mark(number: int, x: float, y: float, size: str | None = None) -> Markup:
+    move = f"translate({x:.1f} {y:.1f})" + (f" scale({size})" if size else "")
+    return tag("path", class_=f"dot s{number}", d=SHAPES[number], transform=move)
+
+
+def _aloud(title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], names: Names) -> str:
+    found = {(share.row, share.series): percent(share.share) for share in shares}
+    said = [
+        f"{names.get(row, row)}: "
+        + ", ".join(f"{names.get(name, name)} {found[row, name]}" for name in series if (row, name) in found)
+        for row in rows
+    ]
+    return f"{title}. {'; '.join(said)}."
