@@ -152,7 +152,7 @@ def _one(
 
 
 def _lack(report: Report) -> BatchbenchError | None:
-    """What a run lacks that went to its end; requests that failed for their own sake are data, unless all of them did."""
+    """What a run lacks at its end; requests that failed for their own sake are data, unless all of them did."""
     if report.missing:
         return MissingAnswers(
             f"{report.missing:,} of {report.asked:,} answers are missing, lost or given up by the provider: "
