@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -233,11 +233,25 @@ def read_answers(folder: Path, state: State) -> pl.LazyFrame:
         if not part.file.startswith("answers/"):
             continue
         if not path.is_file() or file_part(path, folder) != part:
-            raise DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+            raise _damaged(path)
         files.append(path)
     if not files:
         return pl.LazyFrame(schema=ANSWERS)
     return pl.scan_parquet(files)
+
+
+def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
+    """A look at the answers that costs nothing: they are there, and as long as they were. Reading checks every byte."""
+    for part in parts:
+        path = folder / part.file
+        if not part.file.startswith("answers/"):
+            continue
+        if not path.is_file() or path.stat().st_size != part.bytes:
+            raise _damaged(path)
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
 
 
 def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
@@ -247,6 +261,7 @@ def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter
         if batch.stored is None or batch.rep >= repetitions:
             continue
         if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
+            _check_sizes(folder, batch.stored.parts)
             counts.update(batch.stored.outcomes)
             continue
         answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)

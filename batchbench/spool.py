@@ -28,6 +28,7 @@ from batchbench.providers.seam import Problem
 from batchbench.store import Store, explained, sync
 
 SYNC = 0.5  # seconds between syncs of a result file; the kernel keeps what is written even if we are killed
+UNDONE = ".undone"  # ends the name of the file that tells what a cancelled batch did not get to
 TRIES = 5  # of one request, before its failure is its answer
 
 
@@ -125,17 +126,27 @@ class Spool:
     async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
         """The results of a batch."""
         del most
-        content = self._results(path.split("/")[2]).read_bytes()
+        content = self._file(path.split("/")[2])
         take(content)
         return len(content)
 
     async def peek(self, path: str) -> bytes:
         """The beginning of a result file."""
-        return self._results(path.split("/")[2]).read_bytes()[:GLANCE]
+        return self._file(path.split("/")[2])[:GLANCE]
 
     def now_there(self) -> float:
         """The time by the clock that dates the files."""
         return time.time()
+
+    def _file(self, file: str) -> bytes:
+        """The results of a batch, or what it did not get to."""
+        if not file.endswith(UNDONE):
+            return self._results(file).read_bytes()
+        name = file.removesuffix(UNDONE)
+        calls = Calls(self.folder / f"{name}.calls")
+        lines = [_undone(request.custom_id, calls.lost(request.custom_id)) for request in self._left(name)]
+        calls.close()
+        return b"".join(lines)
 
     def _input(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
@@ -156,6 +167,7 @@ class Spool:
             "created_at": self._input(name).stat().st_mtime,
             "input_file_id": name,
             "output_file_id": name if done else None,
+            "error_file_id": f"{name}{UNDONE}" if status == "cancelled" else None,
             "request_counts": {"total": total, "completed": done, "failed": 0},
             "metadata": {"batchbench": name},
         }
@@ -180,7 +192,7 @@ class Spool:
         """Make every call of a batch that has no result yet."""
         path = self._results(name)
         calls = Calls(self.folder / f"{name}.calls")
-        left = self._left(name, path)
+        left = self._left(name)
         handle = _appending(path)
         flying = 0
         landed = anyio.Event()
@@ -217,9 +229,10 @@ class Spool:
             calls.close()
             self._working.discard(name)
 
-    def _left(self, name: str, path: Path) -> list[Request]:
+    def _left(self, name: str) -> list[Request]:
         """The requests without a result; half a line at the end of the results is cut off first."""
         done: set[str] = set()
+        path = self._results(name)
         if path.exists():
             content = path.read_bytes()
             whole = content.rfind(b"\n") + 1
@@ -317,6 +330,12 @@ def _append(handle: int, content: bytes, path: Path) -> None:
     with explained(path):
         if os.write(handle, content) != len(content):  # the half that was written is cut off at the next start
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _undone(custom_id: str, lost: int) -> bytes:
+    """A line about a request that was not made, as OpenAI's error files have it."""
+    error = {"code": "batch_cancelled", "message": "the batch was cancelled before this request was made"}
+    return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error, "lost": lost}) + b"\n"
 
 
 def _line(custom_id: str, status: int, body: bytes, lost: int) -> bytes:

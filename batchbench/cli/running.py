@@ -159,17 +159,19 @@ def ask(
 
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
-            common, joined = Common(budget), 0
+            common, awaited = Common(budget), set(range(len(jobs)))
+
+            def arrive(place: int) -> None:
+                awaited.discard(place)
+                if not awaited:
+                    everybody.set()
 
             async def one(place: int) -> None:
-                nonlocal joined
                 it, run = jobs[place], opened[place]
                 async with stages.connected(it.contact, args, store, run.folder) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())
-                    joined += 1
-                    if joined == len(jobs):
-                        everybody.set()
+                    arrive(place)
                     await everybody.wait()
                     for nonce, answer in said:
                         await stage.resolve(work, nonce, answer)
@@ -181,6 +183,7 @@ def ask(
                 except (BatchbenchError, ExceptionGroup) as raised:
                     errors[place] = _first(raised)
                 finally:
+                    arrive(place)  # or will never
                     seconds[place] = time.monotonic() - started
                     screen.end(place)
 

@@ -328,8 +328,8 @@ def i14(case: Case) -> Check:
     files = case.folder.files()
     for name, path in files.items():
         nonce = Path(name).name.removeprefix(".scratch-").split(".")[0].partition("-")[0]
-        quarantined = name.startswith("quarantine/") and nonce in case.stored
-        if name not in known and not quarantined and nonce not in open_yet:
+        beside = name.startswith(("quarantine/", "spool/")) and nonce in case.intents
+        if name not in known and not beside and nonce not in open_yet:
             yield f"{name}: nobody knows this file"
         if stat.S_IMODE(path.lstat().st_mode) & 0o077 or not path.is_file() or path.is_symlink():
             yield f"{name}: others may read it, or it is no plain file"
