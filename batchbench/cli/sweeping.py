@@ -233,14 +233,16 @@ def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Pa
 
 
 def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) -> str:
-    """A line per run: how far it is, and its first headline metric."""
-    rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK", ""]]
-    for report in reports:
-        stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
+    """A line per run: how far it is, and its first headline metric; stamps once, if they are those of all."""
+    stamps = [" ".join(["EMULATED"] * one.emulated + ["SAMPLE DATA"] * one.sample_data) for one in reports]
+    alike = len(set(stamps)) <= 1
+    rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK"]]
+    for report, stamp in zip(reports, stamps, strict=True):
         counts = [f"{report.answered + report.refused:,} of {report.asked:,}", f"${report.spent_usd:,.4f}"]
         probe = f"{report.probe} {report.settings}".rstrip()
-        rows.append([probe, report.model, *counts, *_headline(analyses.get(Path(report.run))), " ".join(stamps)])
-    return output.table(rows)
+        found = _headline(analyses.get(Path(report.run)))
+        rows.append([probe, report.model, *counts, *found[:3], found[3] if alike else f"{found[3]}  {stamp}"])
+    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), output.table(rows)])
 
 
 def _headline(found: analyze.Analysis | None) -> list[str]:
