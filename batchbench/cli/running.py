@@ -27,6 +27,7 @@ from batchbench.journal import State
 from batchbench.store import Store
 from batchbench.targets import Target
 
+STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
 GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
 
 
@@ -254,6 +255,7 @@ def ask(
     started = time.monotonic()
     errors: list[BatchbenchError | None] = [None] * len(jobs)
     seconds = [0.0] * len(jobs)
+    stopped = False
     with contextlib.ExitStack() as stack:
         opened = [
             stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
@@ -262,18 +264,20 @@ def ask(
 
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
-            common, joined = Common(budget), 0
+            common, waiting = Common(budget), set(range(len(jobs)))
+
+            def arrived(place: int) -> None:
+                waiting.discard(place)
+                if not waiting:
+                    everybody.set()
 
             async def one(place: int) -> None:
-                nonlocal joined
                 it, run = jobs[place], opened[place]
                 async with stages.connected(it.contact, args, store, run.folder) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())
-                    joined += 1
-                    if joined == len(jobs):
-                        everybody.set()
-                    await everybody.wait()
+                    arrived(place)
+                    await everybody.wait()  # what every run has spent and promised counts before any buys
                     for nonce, answer in said:
                         await stage.resolve(work, nonce, answer)
                     await dispatch(work, stop, partial(screen.show, place))
@@ -284,6 +288,7 @@ def ask(
                 except (BatchbenchError, ExceptionGroup) as raised:
                     errors[place] = _first(raised)
                 finally:
+                    arrived(place)
                     seconds[place] = time.monotonic() - started
                     screen.end(place)
 
@@ -296,9 +301,8 @@ def ask(
                         for place in range(len(jobs)):
                             group.start_soon(guarded, place)
                     around.cancel_scope.cancel()
-            if stop.is_set():
-                told = InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
-                errors[:] = [error or told for error in errors]
+            nonlocal stopped
+            stopped = stop.is_set()
 
         if jobs:
             anyio.run(main)
@@ -306,7 +310,7 @@ def ask(
         for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
             report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
             if error is None and report.missing:
-                error = _missing(report, run.state)
+                error = InterruptedRun(STOPPED) if stopped else _missing(report, run.state)
             report.error = str(error) if error is not None else None
             finished.append((report, error))
     return finished

@@ -173,7 +173,9 @@ def _confirm(
     args: argparse.Namespace, store: Store, wanted: Sequence[Planned], items: Sequence[Compiled], budget: int | None
 ) -> None:
     """Show what it would cost; what costs real money needs a yes."""
-    found = [running.estimated(one.options, store, item, one.target) for one, item in zip(wanted, items, strict=True)]
+    with output.progress(args, "estimating", ""):
+        pairs = zip(wanted, items, strict=True)
+        found = [running.estimated(one.options, store, item, one.target) for one, item in pairs]
     limit = "" if budget is None else f"\nbudget: {money.dollars(budget)}, over all runs together, never exceeded"
     output.note(args)(f"{running.priced(found)}{limit}\n")
     worst = sum(_real(one, estimate) for one, estimate in zip(wanted, found, strict=True))
