@@ -102,6 +102,8 @@ def _holder(folder: Path) -> str | None:
 
 def status(args: argparse.Namespace) -> int:
     """Show every run, once or again and again."""
+    if args.watch and args.json:
+        raise UsageError("--json is one document, and --watch never ends: take one of them")
     store = output.store(args)
     while True:
         found = [look(store, folder) for folder in runs.folders(store)]

@@ -82,7 +82,7 @@ def fail(error: "BatchbenchError", *, json: bool) -> int:
     return error.exit_code
 
 
-SOON, OFTEN = 0.8, 5.0  # seconds until the first line about long work, and between lines, where there is no terminal
+SOON, OFTEN = 0.9, 5.0  # seconds until the first line about long work, and between lines, where there is no terminal
 
 
 @contextmanager
@@ -98,10 +98,18 @@ def progress(args: argparse.Namespace, what: str, unit: str) -> Iterator[Callabl
 @contextmanager
 def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    counted = (MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()) if unit else (TimeElapsedColumn(),)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -26,6 +26,7 @@ from batchbench.journal import State
 from batchbench.store import Store
 from batchbench.targets import Target
 
+STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
 GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
 
 
@@ -151,6 +152,7 @@ def ask(
     started = time.monotonic()
     errors: list[BatchbenchError | None] = [None] * len(jobs)
     seconds = [0.0] * len(jobs)
+    stopped = False
     with contextlib.ExitStack() as stack:
         opened = [
             stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
@@ -159,11 +161,11 @@ def ask(
 
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
-            common, awaited = Common(budget), set(range(len(jobs)))
+            common, waiting = Common(budget), set(range(len(jobs)))
 
-            def arrive(place: int) -> None:
-                awaited.discard(place)
-                if not awaited:
+            def arrived(place: int) -> None:
+                waiting.discard(place)
+                if not waiting:
                     everybody.set()
 
             async def one(place: int) -> None:
@@ -171,8 +173,8 @@ def ask(
                 async with stages.connected(it.contact, args, store, run.folder) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())
-                    arrive(place)
-                    await everybody.wait()
+                    arrived(place)
+                    await everybody.wait()  # what every run has spent and promised counts before any buys
                     for nonce, answer in said:
                         await stage.resolve(work, nonce, answer)
                     await dispatch(work, stop, partial(screen.show, place))
@@ -183,7 +185,7 @@ def ask(
                 except (BatchbenchError, ExceptionGroup) as raised:
                     errors[place] = _first(raised)
                 finally:
-                    arrive(place)  # or will never
+                    arrived(place)
                     seconds[place] = time.monotonic() - started
                     screen.end(place)
 
@@ -196,27 +198,29 @@ def ask(
                         for place in range(len(jobs)):
                             group.start_soon(guarded, place)
                     around.cancel_scope.cancel()
-            if stop.is_set():
-                told = InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
-                errors[:] = [error or told for error in errors]
+            nonlocal stopped
+            stopped = stop.is_set()
 
         if jobs:
             anyio.run(main)
         finished = []
         for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
             report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
-            error = error or _lack(report, run.state)
+            if error is None:
+                error = _lack(report, run.state, stopped=stopped)
             report.error = str(error) if error is not None else None
             finished.append((report, error))
     return finished
 
 
-def _lack(report: Report, state: State) -> BatchbenchError | None:
+def _lack(report: Report, state: State, *, stopped: bool) -> BatchbenchError | None:
     """What a run lacks although nothing was in its way; requests that failed for their own sake are data."""
     if report.failed and report.failed == report.asked:
         return BatchbenchError(f"all {report.asked:,} requests failed: see `batchbench explain` for one of them")
     if not report.missing:
         return None
+    if stopped:
+        return InterruptedRun(STOPPED)
     if state.pending():
         return MissingAnswers("batches are running at the provider's: the same command collects their answers")
     told = f"{report.missing:,} of {report.asked:,} answers are missing"

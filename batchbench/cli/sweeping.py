@@ -174,9 +174,9 @@ def _confirm(
     args: argparse.Namespace, store: Store, wanted: Sequence[Planned], items: Sequence[Compiled], budget: int | None
 ) -> None:
     """Show what it would cost; what costs real money needs a yes."""
-    found = [
-        estimating.estimated(one.options, store, item, one.target) for one, item in zip(wanted, items, strict=True)
-    ]
+    with output.progress(args, "estimating", ""):
+        pairs = zip(wanted, items, strict=True)
+        found = [estimating.estimated(one.options, store, item, one.target) for one, item in pairs]
     limit = "" if budget is None else f"\nbudget: {money.dollars(budget)}, over all runs together, never exceeded"
     output.note(args)(f"{estimating.priced(found)}{limit}\n")
     worst = sum(_real(one, estimate) for one, estimate in zip(wanted, found, strict=True))
@@ -236,14 +236,16 @@ def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Pa
 
 
 def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) -> str:
-    """A line per run: how far it is, and its first headline metric."""
-    rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK", ""]]
-    for report in reports:
-        stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
+    """A line per run: how far it is, and its first headline metric; stamps once, if they are those of all."""
+    stamps = [" ".join(["EMULATED"] * one.emulated + ["SAMPLE DATA"] * one.sample_data) for one in reports]
+    alike = len(set(stamps)) <= 1
+    rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK"]]
+    for report, stamp in zip(reports, stamps, strict=True):
         counts = [f"{report.answered + report.refused:,} of {report.asked:,}", f"${report.spent_usd:,.4f}"]
         probe = f"{report.probe} {report.settings}".rstrip()
-        rows.append([probe, report.model, *counts, *_headline(analyses.get(Path(report.run))), " ".join(stamps)])
-    return output.table(rows)
+        found = _headline(analyses.get(Path(report.run)))
+        rows.append([probe, report.model, *counts, *found[:3], found[3] if alike else f"{found[3]}  {stamp}"])
+    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), output.table(rows)])
 
 
 def _headline(found: analyze.Analysis | None) -> list[str]:

@@ -10,7 +10,6 @@ from functools import partial
 
 import anyio
 
-from batchbench import runs
 from batchbench.clock import Clock
 from batchbench.dispatch.collect import collect
 from batchbench.dispatch.common import Common
@@ -74,7 +73,7 @@ async def _rounds(work: Work) -> None:
         busy = await together([partial(collect, work, batch, remote) for batch, remote in ended], work.account.reading)
         if work.halt is None:
             busy |= await submit_some(work)
-        nothing_left = work.halt is not None or not any(runs.TODO in marks for marks in work.rows)
+        nothing_left = work.halt is not None or not work.unasked
         if nothing_left and not state.pending():
             await find_copies(work)
             return

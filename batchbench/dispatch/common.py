@@ -62,8 +62,8 @@ class Common:
         return sum(work.owed() for work in self._works) - self.spent()
 
     def pending(self) -> bool:
-        """Whether batches are open whose end may set money free."""
-        return any(work.run.state.pending() for work in self._works)
+        """Whether batches are open whose end may set money free; those of a run that has ended, nobody waits for."""
+        return any(work.run.state.pending() for work in self._works if not work.ended)
 
 
 class Account:
@@ -77,15 +77,15 @@ class Account:
         self.reading = anyio.CapacityLimiter(AT_ONCE)
 
     def open(self) -> list[Batch]:
-        """The batches of all runs that are not settled, but for those that were carried away as files."""
-        return [batch for work in self.works for batch in work.run.state.open() if batch.state != "exported"]
+        """The batches of all runs that take up room; those that a failed run has left behind may do so, too, or not."""
+        staying = [work for work in self.works if not work.ended or work.wish.detach]
+        return [batch for work in staying for batch in work.run.state.pending()]
 
     def room(self, work: "Work") -> int:
         """How many more batches a run may have: as many as the provider queues, evenly over those who wait."""
-        waiting = [other for other in self.works if other.asking and other.todo()]
+        waiting = [other for other in self.works if other.asking and other.unasked]
         fair = max(1, self.ceiling // max(1, len(waiting)))
-        mine = [batch for batch in work.run.state.open() if batch.state != "exported"]
-        return min(self.ceiling - len(self.open()), fair - len(mine))
+        return min(self.ceiling - len(self.open()), fair - len(work.run.state.pending()))
 
 
 def allowances(budget: int, wants: Sequence[tuple[float, int]]) -> list[int]:

@@ -56,7 +56,7 @@ async def try_out(work: Work) -> None:
 async def submit_some(work: Work) -> bool:
     """Fill the queue as far as it goes; whether anything was submitted."""
     busy = False
-    if work.wish.trial and not work.run.state.passed and any(runs.TODO in marks for marks in work.rows):
+    if work.wish.trial and not work.run.state.passed and work.unasked:
         await try_out(work)
     while work.halt is None:
         async with work.account.submitting:

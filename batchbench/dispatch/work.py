@@ -153,6 +153,11 @@ class Work:
         """Whether it may still buy something."""
         return not self.ended and self.halt is None
 
+    @property
+    def unasked(self) -> bool:
+        """Whether there are requests that are in no batch yet."""
+        return any(runs.TODO in marks for marks in self.rows)
+
     def todo(self) -> int:
         """Requests that are in no batch yet."""
         return sum(marks.count(runs.TODO) for marks in self.rows)
