@@ -12,7 +12,6 @@ The life of a batch, each arrow one event that is on disk before the next step i
                               \\-> unresolved                       nobody can tell; a person decides
 """
 
-import hashlib
 import zlib
 from collections.abc import Iterable
 from typing import Literal
@@ -287,12 +286,6 @@ class State(msgspec.Struct, kw_only=True):
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
-
-    def answers_digest(self) -> str:
-        """A name for exactly the answers that are stored."""
-        parts = [part for batch in self.batches.values() if batch.stored for part in batch.stored.parts]
-        stored = sorted(part.sha256 for part in parts if part.file.startswith("answers/"))
-        return hashlib.sha256("".join(stored).encode()).hexdigest()
 
     def reserved(self, now: float, window: float) -> int:
         """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.

@@ -113,6 +113,8 @@ def _run_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
 ) -> "tuple[Sample, Path | None]":
     """The answers of a model's run, and the folder its results belong into."""
+    import hashlib
+
     from batchbench import analyze, journal, runs
     from batchbench.attempts import Origin
 
@@ -121,9 +123,11 @@ def _run_answers(
     state = journal.replay(runs.read_journal(folder / "journal").events)
     if state.asked is None:
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
+    parts = [part for batch in state.batches.values() if batch.stored for part in batch.stored.parts]
+    stored = sorted(part.sha256 for part in parts if part.file.startswith("answers/"))
     origin = Origin(
         model=model,
-        answers=state.answers_digest(),
+        answers=hashlib.sha256("".join(stored).encode()).hexdigest(),
         manifest=manifest_folder.name,
         prices=state.asked.rates.source,
         sample_data=manifest.sample_data,

@@ -8,6 +8,7 @@ import msgspec
 
 from batchbench import __version__
 from batchbench.analyze import Analysis
+from batchbench.plain import BIDI
 from batchbench.report import draw, tables
 from batchbench.report.gather import Cost, Provenance, Result
 from batchbench.report.probe import Drawn
@@ -72,7 +73,10 @@ def document(title: str, results: Sequence[Result], *, examples: bool = True, fi
         )
         for result in results
     ]
-    return msgspec.json.encode(Document(title=title, results=entries, files=list(files)))
+    content = msgspec.json.encode(Document(title=title, results=entries, files=list(files)))
+    for letter in BIDI:  # the same text, spelt so that nobody's editor is turned round by it
+        content = content.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
+    return content
 
 
 def _lean(analysis: Analysis, *, examples: bool) -> Analysis:

@@ -242,7 +242,7 @@ def _examples(results: Sequence[Result], column: str) -> Markup:
                 tag(
                     "li",
                     tag("span", "Read as ", tag("span", label, class_="label"), outcome),
-                    tag("span", " · ", tag("bdi", result.model), " ", stamped(result.stamps), class_="quiet"),
+                    tag("span", " · ", tag("bdi", result.model), class_="quiet"),
                     tag("p", example.prompt, class_="asked", dir="auto"),
                     tag("p", example.answer or "(an empty answer)", class_="answer", dir="auto"),
                 )

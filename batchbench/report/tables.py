@@ -167,6 +167,8 @@ def as_csv(table: Table) -> str:
 
 
 def _harmless(value: Value) -> Value:
+    if isinstance(value, float):
+        return f"{value:.9g}"  # report.json has every digit
     if not isinstance(value, str):
         return value
     text = plain(value)
