@@ -21,6 +21,7 @@ def build(store: Store, analyses: Sequence[Path], out: Path, *, title: str = TIT
     sections = [probe.section([result for result in results if result.column == column]) for column in columns]
     found = tables.underlying(results)
     content = page.page(title, results, [section for section, _ in sections], found)
-    paper.write(store, paper.folder(out), title, results, [drawn for _, several in sections for drawn in several])
+    figures = [drawn for _, several in sections for drawn in several]
+    paper.write(store, paper.folder(out), title, results, found, figures)
     store.write(out, content.encode())
     return out

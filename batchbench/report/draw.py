@@ -54,7 +54,7 @@ def head(*names: object, words: int = 1) -> Markup:
     return tag("thead", tag("tr", *cells))
 
 
-def table(label: str, caption: str, *parts: object, **attributes: object) -> Markup:
+def table(label: str, caption: object, *parts: object, **attributes: object) -> Markup:
     """A table with a name and a sentence before it; it may be wider than the screen, and the keyboard moves it too."""
     inside = tag("table", *parts, aria_label=label, **attributes)
     moving = tag("div", inside, class_="scroll", tabindex="0", role="region", aria_label=f"{label}, scrollable")

@@ -17,7 +17,7 @@ from batchbench.report.words import interval, listed, number
 from batchbench.schema import Reading
 
 HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
-LONG = 32  # letters of a model's name beyond which its estimate does not fit beside it on a phone
+LONG = 34  # letters of a model's name beyond which its estimate does not fit beside it on a phone
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):

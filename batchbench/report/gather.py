@@ -11,6 +11,7 @@ from batchbench import journal, money, probes, runs
 from batchbench.analyze import FORMAT, Analysis, Estimate
 from batchbench.errors import DataError, UsageError
 from batchbench.journal import State
+from batchbench.report.shares import Groups, groups
 from batchbench.schema import Manifest, Params, Probe, Source
 from batchbench.store import Store
 from batchbench.targets import Target
@@ -56,7 +57,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     column: str  # the probe, and parameters that are not its own defaults
     model: str  # the model, and settings that are not the usual ones
     analysis: Analysis
-    cells: pl.DataFrame
+    groups: list[Groups]  # one for each view of the probe
     cost: Cost | None
     provenance: Provenance
 
@@ -107,7 +108,7 @@ def _read(store: Store, folder: Path) -> Result:
         column=_with(probe.name, changed),
         model=_with(about.origin.model, _unusual(provenance.target, probe)),
         analysis=about,
-        cells=cells,
+        groups=groups(probe, cells),
         cost=cost,
         provenance=provenance,
     )

@@ -1,6 +1,7 @@
 """Pure: what stands after the probes: what came back, what it cost, how it was made, and the tables themselves."""
 
 import base64
+import gzip
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -217,13 +218,15 @@ def _run(result: Result) -> Markup:
 def downloads(tables: Sequence[Table], document: bytes) -> Markup:
     """The tables themselves, inside the page."""
     files = [(f"{table.name}.csv", "text/csv", as_csv(table).encode(), table.about) for table in tables]
-    files.append(("report.json", "application/json", document, "all of it, without the sample answers"))
+    packed = gzip.compress(document, mtime=0)
+    files.append(("report.json.gz", "application/gzip", packed, "all of it with every digit, but no sample answers"))
     links = []
     for name, kind, content, about in files:
-        # Numbers stay as they are in a quoted text; what is mostly quotation marks is shorter in base64.
-        quoted, packed = quote(content, safe=SAFE), base64.b64encode(content).decode()
-        data = f",{quoted}" if len(quoted) < len(packed) else f";base64,{packed}"
-        address = f"data:{kind};charset=utf-8{data}"
+        text = kind == "text/csv"  # which is mostly digits, and those need no disguise
+        data = (
+            f";charset=utf-8,{quote(content, safe=SAFE)}" if text else f";base64,{base64.b64encode(content).decode()}"
+        )
+        address = f"data:{kind}{data}"
         size = f"{max(1, round(len(content) / 1024)):,} kB"
         links.append(tag("li", tag("a", name, href=address, download=name), f" – {about} ({size})"))
     return tag(

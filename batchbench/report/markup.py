@@ -5,6 +5,7 @@ import html
 from batchbench.plain import plain
 
 VOID = {"meta", "input", "br", "wbr", "col"}
+EMPTY = {"line", "path", "rect", "circle"}  # of SVG, which closes them as XML does
 
 
 class Markup(str):
@@ -20,9 +21,11 @@ def escaped(value: object) -> Markup:
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """An element; `class_` and `aria_label` become `class` and `aria-label`, an attribute of None is left out."""
-    given = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
+    given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:
         return Markup(f"<{name}{given}>")
+    if name in EMPTY:
+        return Markup(f"<{name}{given}/>")
     return Markup(f"<{name}{given}>{''.join(map(escaped, children))}</{name}>")
 
 
@@ -36,5 +39,10 @@ def _attribute(key: str, value: object) -> str:
     if value is True:
         return f" {name}"
     if isinstance(value, float):
-        value = f"{value:.2f}".rstrip("0").rstrip(".")
+        value = short(value)
     return f' {name}="{html.escape(plain(str(value)))}"'
+
+
+def short(value: float) -> str:
+    """A place in a drawing; a tenth of a pixel is finer than anybody can see."""
+    return f"{value:.1f}".removesuffix(".0")

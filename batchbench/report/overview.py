@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from batchbench.report.draw import breakable, stamped, table
 from batchbench.report.gather import Result
-from batchbench.report.markup import Markup, tag
+from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.words import NOTHING, counted, interval, number
 
 MEANINGS = {
@@ -40,15 +40,19 @@ def glance(results: Sequence[Result]) -> Markup:
         for probe, span in spans.items()
     ]
     names = [tag("th", breakable(name), scope="col") for _, name in columns]
+    every = [word for word in MEANINGS if all(_has(result, word) for result in results)]  # said once, not in each row
     rows = []
     for model in models(results):
         mine = {result.column: result for result in results if result.model == model}
-        shared = [stamp for stamp in MEANINGS if all(_has(result, stamp) for result in mine.values())]
+        shared = [word for word in MEANINGS if word in every or all(_has(result, word) for result in mine.values())]
+        own = [word for word in shared if word not in every]
         cells = [_headline(mine.get(probe), name, shared) for probe, name in columns]
-        rows.append(tag("tr", tag("th", breakable(model), tag("br"), stamped(shared), scope="row"), *cells))
+        rows.append(
+            tag("tr", tag("th", breakable(model), *([tag("br"), stamped(own)] if own else []), scope="row"), *cells)
+        )
     headline = table(
         "Headline metrics by model",
-        "Estimate and 95 % interval of each headline metric.",
+        joined([escaped("Estimate and 95 % interval of each headline metric. "), stamped(every)]),
         tag("thead", tag("tr", tag("td"), *groups), tag("tr", tag("th", "Model", scope="col"), *names)),
         tag("tbody", *rows),
         class_="glance sortable",

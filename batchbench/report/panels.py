@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from batchbench.report import axis
 from batchbench.report.axis import Axis
 from batchbench.report.forest import Figure
-from batchbench.report.markup import Markup, joined, tag
+from batchbench.report.markup import Markup, joined, short, tag
 from batchbench.report.shares import Line, Point, Share
 from batchbench.report.words import listed, percent
 
@@ -13,12 +13,7 @@ WIDTH, LEFT, RIGHT = 300.0, 104.0, 18.0  # pixels
 TOP, ROW, FOOT = 30.0, 21.0, 24.0
 SQUARE = 190.0  # height of a plot along a scale
 TOPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # where a scale of shares may end
-SHAPES = (  # of the series, drawn around 0,0; told apart without colour too
-    "M-4.5 0A4.5 4.5 0 1 1 4.5 0A4.5 4.5 0 1 1 -4.5 0Z",
-    "M0 -5.6L5.6 0L0 5.6L-5.6 0Z",
-    "M0 -5.2L5 4L-5 4Z",
-    "M-4 -4H4V4H-4Z",
-)
+SIZE = 5.0  # of the marks of series, from the middle outwards
 
 Names = Mapping[str, str]
 
@@ -39,15 +34,14 @@ def dots(
     for place, row in enumerate(rows):
         y = TOP + place * ROW + ROW / 2
         mine = {share.series: share for share in shares if share.row == row}
-        drawn.append(tag("text", names.get(row, row), class_="row-name", x=LEFT - 10, y=y + 4, text_anchor="end"))
+        drawn.append(tag("text", names.get(row, row), class_="row-name", x=LEFT - 10, y=y + 4))
         if len(mine) > 1:
             ends = [_x(scale, share.share) for share in mine.values()]
-            drawn.append(tag("line", class_="bridge", x1=min(ends), x2=max(ends), y1=y, y2=y))
+            drawn.append(_across("bridge", min(ends), max(ends), y))
         for number, name in enumerate(series):
             if share := mine.get(name):
                 at = y + (number - (len(series) - 1) / 2) * 3.2  # intervals of several series must not hide each other
-                span = {"x1": _x(scale, share.low), "x2": _x(scale, share.high)}
-                drawn.append(tag("line", class_=f"whisker s{number}", y1=at, y2=at, **span))
+                drawn.append(_across(f"whisker s{number}", _x(scale, share.low), _x(scale, share.high), at))
                 drawn.append(_mark(number, _x(scale, share.share), at))
     return Figure(
         inside=joined(drawn), height=bottom + FOOT, width=WIDTH, label=_aloud(title, rows, series, shares, names)
@@ -70,18 +64,17 @@ def along(
 
     drawn = [_title(title)]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        drawn.append(tag("line", class_="grid", x1=left, x2=WIDTH - RIGHT, y1=y(share), y2=y(share)))
-        drawn.append(tag("text", percent(share), class_="tick", x=left - 8, y=y(share) + 4, text_anchor="end"))
+        drawn.append(_across("grid", left, WIDTH - RIGHT, y(share)))
+        drawn.append(tag("text", percent(share), class_="side", x=left - 8, y=y(share) + 4))
     ticks = axis.ticks(across.low, across.high, 5)
     for value, text in zip(ticks, axis.written(ticks), strict=True):
-        drawn.append(tag("text", text, class_="tick", x=x(value), y=bottom + 16, text_anchor="middle"))
-    middle = {"x": (left + WIDTH - RIGHT) / 2, "y": bottom + 33, "text_anchor": "middle"}
-    drawn.append(tag("text", names.get(what, what), class_="tick", **middle))
+        drawn.append(tag("text", text, class_="below", x=x(value), y=bottom + 16))
+    drawn.append(tag("text", names.get(what, what), class_="below", x=(left + WIDTH - RIGHT) / 2, y=bottom + 33))
     most = max(point.items for point in points)
     for number, name in enumerate(series):
         for point in points:
             if point.series == name:
-                size = f"{0.45 + 0.55 * (point.items / most) ** 0.5:.2f}"
+                size = SIZE * (0.45 + 0.55 * (point.items / most) ** 0.5)
                 drawn.append(_mark(number, x(point.x), y(point.share), size))
         for line in lines:
             if line.series == name:
@@ -103,7 +96,7 @@ def legend(series: Sequence[str], names: Names) -> Figure:
     drawn, x = [], 8.0
     for number, name in enumerate(series):
         text = names.get(name, name)
-        drawn += [_mark(number, x, 10), tag("text", text, class_="row-name", x=x + 10, y=14)]
+        drawn += [_mark(number, x, 10), tag("text", text, class_="series", x=x + 10, y=14)]
         x += 30 + 7 * len(text)
     said = listed([names.get(name, name) for name in series])
     return Figure(inside=joined(drawn), height=20, width=x, label=f"Legend: {said}")
@@ -139,16 +132,28 @@ def _grid(scale: Axis, bottom: float) -> list[Markup]:
     drawn = []
     for value in (scale.low, (scale.low + scale.high) / 2, scale.high):
         x = _x(scale, value)
-        drawn.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=bottom))
+        drawn.append(tag("path", class_="grid", d=f"M{short(x)} {short(TOP)}V{short(bottom)}"))
         digits = 0 if scale.high >= 0.1 and round(100 * value) == 100 * value else 1
-        text = percent(value, digits=digits)
-        drawn.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor="middle"))
+        drawn.append(tag("text", percent(value, digits=digits), class_="below", x=x, y=bottom + 16))
     return drawn
 
 
-def _mark(number: int, x: float, y: float, size: str | None = None) -> Markup:
-    move = f"translate({x:.1f} {y:.1f})" + (f" scale({size})" if size else "")
-    return tag("path", class_=f"dot s{number}", d=SHAPES[number], transform=move)
+def _across(kind: str, start: float, end: float, y: float) -> Markup:
+    return tag("path", class_=kind, d=f"M{short(start)} {short(y)}H{short(end)}")
+
+
+def _mark(number: int, x: float, y: float, size: float = SIZE) -> Markup:
+    """The mark of a series: disc, diamond, triangle or square, so that they are told apart without colour too."""
+    kind = f"dot s{number}"
+    if number == 0:
+        return tag("circle", class_=kind, cx=x, cy=y, r=0.9 * size)
+    corners = {
+        1: ((0, -1), (1, 0), (0, 1), (-1, 0)),
+        2: ((0, -1), (1, 0.8), (-1, 0.8)),
+        3: ((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8)),
+    }[number]
+    places = [f"{short(x + across * size)} {short(y + down * size)}" for across, down in corners]
+    return tag("path", class_=kind, d=f"M{'L'.join(places)}Z")
 
 
 def _aloud(title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], names: Names) -> str:

@@ -8,23 +8,16 @@ import msgspec
 
 from batchbench import __version__
 from batchbench.analyze import Analysis
+from batchbench.plain import BIDI
 from batchbench.report import draw, tables
 from batchbench.report.gather import Cost, Provenance, Result
 from batchbench.report.probe import Drawn
-from batchbench.report.shares import Share, shares, views
+from batchbench.report.shares import Groups
+from batchbench.report.tables import Table
 from batchbench.store import Store
 
 FORMAT = 1  # of report.json
 OWN = re.compile(r"(figures/)?[A-Za-z0-9_-]+\.(csv|md|tex|svg|png|json)")
-
-
-class GroupShares(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of one figure of groups."""
-
-    rows: str
-    series: str
-    label: str | None
-    shares: list[Share]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     stamps: list[str]
     analysis: Analysis
-    groups: list[GroupShares]
+    groups: list[Groups]
     cost: Cost | None  # micro-dollars
     provenance: Provenance
 
@@ -62,17 +55,16 @@ def document(title: str, results: Sequence[Result], *, examples: bool = True, fi
             model=result.model,
             stamps=result.stamps,
             analysis=_lean(result.analysis, examples=examples),
-            groups=[
-                GroupShares(rows=view.rows, series=view.series, label=view.label, shares=found)
-                for view in views(result.probe)
-                if view.rows not in result.probe.covariates and (found := shares(result.probe, result.cells, view))
-            ],
+            groups=result.groups,
             cost=result.cost,
             provenance=result.provenance,
         )
         for result in results
     ]
-    return msgspec.json.encode(Document(title=title, results=entries, files=list(files)))
+    content = msgspec.json.encode(Document(title=title, results=entries, files=list(files)))
+    for letter in BIDI:  # the same text, spelt so that nobody's editor is turned round by it
+        content = content.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
+    return content
 
 
 def _lean(analysis: Analysis, *, examples: bool) -> Analysis:
@@ -81,14 +73,21 @@ def _lean(analysis: Analysis, *, examples: bool) -> Analysis:
     return msgspec.structs.replace(analysis, metrics=metrics, examples=analysis.examples if examples else [])
 
 
-def write(store: Store, target: Path, title: str, results: Sequence[Result], figures: Sequence[Drawn]) -> None:
+def write(
+    store: Store,
+    target: Path,
+    title: str,
+    results: Sequence[Result],
+    found: Sequence[Table],
+    figures: Sequence[Drawn],
+) -> None:
     """Replace the files of the last report; files that are not ours are left alone."""
     headline = tables.headline(results)
     content: dict[str, bytes] = {
         "headline.md": tables.as_markdown(headline).encode(),
         "headline.tex": tables.as_latex(headline).encode(),
     }
-    for table in [*tables.underlying(results), tables.examples(results)]:
+    for table in [*found, tables.examples(results)]:
         content[f"{table.name}.csv"] = tables.as_csv(table).encode()
     stamps = list(dict.fromkeys(stamp.partition(":")[0] for result in results for stamp in result.stamps))
     raster = converter()

@@ -10,10 +10,11 @@ from batchbench.report.forest import Figure
 from batchbench.report.gather import Result
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import anchor
-from batchbench.report.shares import FEW, Share, ordered, scatter, shares, views
+from batchbench.report.shares import FEW, Groups, Share, ordered, views
 from batchbench.report.words import NOTHING, counted, interval, listed, number, percent, points
 from batchbench.schema import Params, Probe, Reading, View
 
+MANY = 6  # small figures; more are shown when asked for
 STEPS = (0.02, 0.1, 0.25, 0.5)  # gaps from which a cell is coloured, and more strongly
 
 Drawn = tuple[str, str, Figure]  # a name for files, a title, the figure
@@ -35,8 +36,8 @@ def section(results: Sequence[Result]) -> tuple[Markup, list[Drawn]]:
             drawn.append((f"{anchor(column)[6:]}-{reading.metric}", f"{column}: {reading.metric}", figure))
             parts.append(tag("h3", _sentence(reading.meaning)))
             parts.append(tag("figure", tag("figcaption", *_caption(reading)), inline(figure)))
-    for view in views(probe):
-        made, figures = _view(results, view)
+    for place, view in enumerate(views(probe)):
+        made, figures = _view(view, [(result.model, result.groups[place]) for result in results], results[0])
         parts += made
         drawn += [(f"{anchor(column)[6:]}-{name}", f"{column}: {title}", figure) for name, title, figure in figures]
     parts += [_unread(results), *_notes(results), _every_metric(results, column), _examples(results, column)]
@@ -69,44 +70,36 @@ def _caption(reading: Reading) -> list[object]:
 # -- groups ------------------------------------------------------------------------------------------------
 
 
-def _view(results: Sequence[Result], view: View) -> tuple[list[Markup], list[Drawn]]:
-    probe = results[0].probe
-    if view.rows in probe.covariates:
-        figures, series = _along(results, view)
-        below = Markup("")
-    else:
-        figures, series, below = _by_group(results, view)
+def _view(view: View, found: Sequence[tuple[str, Groups]], one: Result) -> tuple[list[Markup], list[Drawn]]:
+    """A view of all models: small figures side by side, and their gaps in one table."""
+    along = [(model, groups) for model, groups in found if groups.points]
+    apart = [(model, groups.shares) for model, groups in found if groups.shares]
+    names = [point.series for _, groups in along for point in groups.points]
+    names += [share.series for _, several in apart for share in several]
+    series = ordered(one.probe, view.series, names)[:FEW]
+    figures = [panels.along(m, view.rows, series, g.points, g.lines, view.names) for m, g in along]
+    gaps = Markup("")
+    if apart:
+        every = [share for _, several in apart for share in several]
+        rows = ordered(one.probe, view.rows, (share.row for share in every))
+        top = panels.ceiling(every)
+        figures += [panels.dots(model, rows, series, several, top, view.names) for model, several in apart]
+        gaps = _gaps(one.column, apart, rows, series, view) if len(apart) > 1 and len(series) > 1 else gaps
     if not figures:
         return [], []
     key = panels.legend(series, view.names) if len(series) > 1 else None
-    small = [tag("figure", inline(figure)) for figure in figures]
-    parts = [tag("h3", view.title), tag("p", view.about)]
-    parts += [tag("div", inline(key), class_="legend")] if key else []
-    parts += [tag("div", *small, class_="panels"), below]
+    legend = tag("div", inline(key), class_="legend") if key else Markup("")
+    side_by_side = tag("div", *(tag("figure", inline(figure)) for figure in figures), class_="panels")
+    parts = [tag("h3", view.title), tag("p", view.about), legend, side_by_side, gaps]
+    if gaps and len(figures) > MANY:  # the table says most of it, and in less room
+        summary = tag("summary", f"Each model on its own ({len(figures)} figures)")
+        parts[2:] = [gaps, tag("details", summary, legend, side_by_side, data_print=True)]
     return parts, [(f"by-{view.rows}", view.title, panels.together(figures, key))]
 
 
-def _along(results: Sequence[Result], view: View) -> tuple[list[Figure], list[str]]:
-    found = [(result.model, *scatter(result.probe, result.cells, view)) for result in results]
-    series = ordered(results[0].probe, view.series, (point.series for _, several, _ in found for point in several))
-    series = series[:FEW]
-    drawn = [panels.along(m, view.rows, series, several, lines, view.names) for m, several, lines in found if several]
-    return drawn, series
-
-
-def _by_group(results: Sequence[Result], view: View) -> tuple[list[Figure], list[str], Markup]:
-    probe = results[0].probe
-    found = [(result.model, several) for result in results if (several := shares(probe, result.cells, view))]
-    every = [share for _, several in found for share in several]
-    rows = ordered(probe, view.rows, (share.row for share in every))
-    series = ordered(probe, view.series, (share.series for share in every))[:FEW]
-    top = panels.ceiling(every)
-    figures = [panels.dots(model, rows, series, several, top, view.names) for model, several in found]
-    gaps = _gaps(found, rows, series, view) if len(found) > 1 and len(series) > 1 else Markup("")
-    return figures, series, gaps
-
-
-def _gaps(found: Sequence[tuple[str, list[Share]]], rows: Sequence[str], series: Sequence[str], view: View) -> Markup:
+def _gaps(
+    column: str, found: Sequence[tuple[str, list[Share]]], rows: Sequence[str], series: Sequence[str], view: View
+) -> Markup:
     """The same as one table: how far apart the series are in each group, for all models."""
     names = [view.names.get(name, name) for name in series]
     spread = len(series) > 2 and view.series != "label"
@@ -128,7 +121,7 @@ def _gaps(found: Sequence[tuple[str, list[Share]]], rows: Sequence[str], series:
         f"Gap between {what}" if spread else f"Gap: {what}"
     ) + ", in percentage points. Bold: the two intervals do not overlap, so the gap is hardly chance."
     return table(
-        f"{view.title}: gaps",
+        f"{column}: {view.title}, gaps",
         caption,
         head("Group", *(breakable(model) for model, _ in found)),
         tag("tbody", *body),
@@ -174,7 +167,7 @@ def _unread(results: Sequence[Result]) -> Markup:
         f"p < {SUSPICIOUS})." + (f" Nothing is missing of {listed(whole)}." if whole else "")
     )
     missing = table(
-        "Missing answers by group",
+        f"{results[0].column}: missing answers by group",
         caption,
         head("Group", *(breakable(result.model) for result in some)),
         tag("tbody", *body),
@@ -242,7 +235,7 @@ def _examples(results: Sequence[Result], column: str) -> Markup:
                 tag(
                     "li",
                     tag("span", "Read as ", tag("span", label, class_="label"), outcome),
-                    tag("span", " · ", tag("bdi", result.model), " ", stamped(result.stamps), class_="quiet"),
+                    tag("span", " · ", tag("bdi", result.model), class_="quiet"),
                     tag("p", example.prompt, class_="asked", dir="auto"),
                     tag("p", example.answer or "(an empty answer)", class_="answer", dir="auto"),
                 )

