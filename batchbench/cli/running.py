@@ -23,6 +23,7 @@ from batchbench.cli.stages import Contact
 from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
+from batchbench.pace import Pace
 from batchbench.store import Store
 from batchbench.targets import Target
 
@@ -162,6 +163,7 @@ def ask(
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
             common, waiting = Common(budget), set(range(len(jobs)))
+            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
 
             def arrived(place: int) -> None:
                 waiting.discard(place)
@@ -170,7 +172,8 @@ def ask(
 
             async def one(place: int) -> None:
                 it, run = jobs[place], opened[place]
-                async with stages.connected(it.contact, args, store, run.folder) as api:
+                pace = paces.setdefault(it.contact.base_url, Pace())
+                async with stages.connected(it.contact, args, store, run.folder, pace) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())
                     arrived(place)

@@ -13,6 +13,7 @@ from batchbench.api import Api
 from batchbench.cli import output
 from batchbench.errors import KeyRefusedError, UsageError, unknown
 from batchbench.money import Price
+from batchbench.pace import Pace
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.spool import Spool
@@ -108,11 +109,16 @@ def _limits(args: argparse.Namespace, limits: Limits) -> Limits:
 
 
 @asynccontextmanager
-async def connected(contact: Contact, args: argparse.Namespace, store: Store, folder: Path) -> AsyncIterator[Calls]:
-    """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out."""
+async def connected(
+    contact: Contact, args: argparse.Namespace, store: Store, folder: Path, pace: Pace | None = None
+) -> AsyncIterator[Calls]:
+    """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out.
+
+    `pace` is what is known of how fast a server without batches may be called.
+    """
     api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
     if contact.provider.name == "chat":
-        async with Spool(folder / "spool", store, api, output.note(args)).running() as spool:
+        async with Spool(folder / "spool", store, api, output.note(args), pace).running() as spool:
             yield spool
     else:
         async with api.running():

@@ -165,6 +165,20 @@ def test_detached_again_it_submits_nothing_twice(make: Make, provider: Emulator)
     assert len(provider.events("accepted")) == 4
 
 
+def test_what_this_process_carries_out_itself_is_not_left_to_anybody(make: Make, provider: Emulator) -> None:
+    text = f"""\
+probes = [{{ name = "gest", data = "sample" }}, {{ name = "isear", data = "sample" }}]
+sample_k = 30
+models = ["chat:random@{provider.openai_url}"]
+"""
+    home = make(text=text)
+    done = home.sweep("--detach", timeout=60, CHAT_API_KEY=TOKEN)
+    assert done.code == 0, done
+    told = json.loads(done.stdout)
+    assert [run["answered"] for run in told["runs"]] == [run["asked"] for run in told["runs"]]
+    assert sum(event["n"] for event in provider.events("billed")) == sum(run["asked"] for run in told["runs"])
+
+
 def test_what_costs_money_needs_a_yes(make: Make, provider: Emulator) -> None:
     home = make(text=remote(provider))
     asked = home.sweep(timeout=60, **KEYS)
