@@ -16,7 +16,7 @@ import polars as pl
 
 from batchbench import analyze, journal, money, runs
 from batchbench.attempts import labelled, readable
-from batchbench.cli import estimating, options, output, running, stages, sweepfile, sweeping
+from batchbench.cli import estimating, options, output, running, sweepfile, sweeping
 from batchbench.cli.analyze import answers_of
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.errors import UsageError, unknown
@@ -47,11 +47,7 @@ def estimate(
     """What asking would cost: a row for each probe and model. `how` is as for `run`."""
     args = _args(probe, model, params, home, how)
     store = output.store(args)
-    found = [
-        estimating.estimated(args, store, item, stages.target(args, name, item.probe))
-        for item in compiled(args, store)
-        for name in args.models
-    ]
+    found = [estimating.estimated(args, store, item, target) for item, target in running.pairs(args, store)]
     return pl.DataFrame(list(map(msgspec.structs.asdict, found)))
 
 
@@ -73,11 +69,7 @@ def run(
     args.quiet = quiet
     store = output.store(args)
     limit = None if budget is None else money.parse_budget(str(budget))
-    jobs = [
-        running.job(args, store, item, stages.target(args, name, item.probe), limit)
-        for item in compiled(args, store)
-        for name in args.models
-    ]
+    jobs = [running.job(args, store, item, target, limit) for item, target in running.pairs(args, store)]
     finished = _apart(lambda: running.ask(args, store, jobs, limit))
     return pl.DataFrame([msgspec.structs.asdict(report) for report, _ in finished])
 

@@ -55,12 +55,11 @@ def run(args: argparse.Namespace) -> int:
     """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    models = list(dict.fromkeys(args.models))
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
-    resolutions(store, pairs, args.resolve)
-    for item, _ in pairs:
+    wanted = pairs(args, store)
+    resolutions(store, wanted, args.resolve)
+    for item, _ in wanted:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
-    jobs = [job(args, store, item, target, budget) for item, target in pairs]
+    jobs = [job(args, store, item, target, budget) for item, target in wanted]
     finished = ask(args, store, jobs, budget)
     if args.json:
         output.show_json([report for report, _ in finished])
@@ -68,6 +67,12 @@ def run(args: argparse.Namespace) -> int:
         for report, _ in finished:
             output.show(sentence(report))
     return complain(finished)
+
+
+def pairs(args: argparse.Namespace, store: Store) -> list[tuple[Compiled, Target]]:
+    """Each probe with each model, once, however often and in whatever words it is named."""
+    named = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
+    return list({(item.folder, target.slug): (item, target) for item, target in named}.values())
 
 
 def complain(finished: list[tuple[Report, BatchbenchError | None]]) -> int:

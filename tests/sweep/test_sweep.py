@@ -1,8 +1,13 @@
 """One command from nothing to a report: whatever happens on the way, it ends the same, and is paid for once."""
 
 import json
+import os
+import pty
 import random
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -184,6 +189,18 @@ def test_what_costs_money_needs_a_yes(make: Make, provider: Emulator) -> None:
     asked = home.sweep(timeout=60, **KEYS)
     assert asked.code == 2, asked
     assert "say that it may with --yes" in asked.stderr
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-m", "batchbench", "sweep", str(home.file), "--home", str(home.folder)]
+    client = subprocess.Popen(
+        command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, **KEYS}, text=True
+    )
+    os.write(terminal, b"n\n")
+    assert client.communicate(timeout=60)[0] == ""
+    assert client.returncode == 130
+    seen = os.read(terminal, 100_000).decode()
+    os.close(theirs)
+    os.close(terminal)
+    assert re.search(r"This may cost up to \$\d+\.\d\d\. Go on\? \[y/N\]", seen)
     assert not provider.events("accepted")
     assert not list(home.folder.glob("cache/*/*/run.json"))
 
