@@ -60,7 +60,7 @@ def test_a_sweep_killed_at_random_ends_like_one_that_was_not(make: Make, kills: 
     assert len(results) == 18  # three files of each of six runs
     assert results == calm.results()
     assert (killed.cost(), killed.billed()) == (calm.cost(), calm.billed())
-    assert killed.owed() == killed.cost()
+    assert killed.spent() == killed.cost()
     assert json.loads(done.stdout)["spent_usd"] == json.loads(whole.stdout)["spent_usd"]
     assert all(not audit["findings"] for audit in killed.command("audit"))
 
@@ -160,7 +160,7 @@ def test_what_was_submitted_is_collected_days_later_from_a_copy_of_the_folder(
     assert [run["missing"] for run in told["runs"]] == [0] * 4
     assert Path(told["report"]).is_file()
     assert len(provider.events("accepted")) == 4
-    assert there.owed() == sum(event["cost"] for event in provider.events("billed"))
+    assert there.spent() == sum(event["cost"] for event in provider.events("billed"))
 
 
 def test_detached_again_it_submits_nothing_twice(make: Make, provider: Emulator) -> None:
