@@ -21,7 +21,18 @@ import numpy as np
 import polars as pl
 
 from batchbench import __version__, cells, marks
-from batchbench.attempts import OUTCOMES, Origin, Sample, at, items_of, labelled, readable, tallies_of
+from batchbench.attempts import (
+    OUTCOMES,
+    READ,
+    Origin,
+    Sample,
+    at,
+    inputs,
+    items_of,
+    labelled,
+    scores_of,
+    tallies_of,
+)
 from batchbench.cells import Cells, Measured, Values
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
@@ -136,22 +147,22 @@ def read_run(
     probe: Probe[Params], folder: Path, manifest: Manifest, answers: pl.LazyFrame, asked: Asked, origin: Origin
 ) -> Sample:
     """The answers to a manifest in `folder`, one row for each id and rep, of which only those asked for are read."""
-    label = readable(probe)
     strata = [name for name in probe.strata if name != probe.inner]
-    inputs = [name for name in label.meta.root_names() if name != "text"]
+    known = [name for name in inputs(probe) if name not in READ]
     inner = [probe.inner] if probe.inner else []
-    columns = list(dict.fromkeys([*strata, *probe.covariates, *inputs, *inner]))
+    columns = list(dict.fromkeys([*strata, *probe.covariates, *known, *inner]))
     files = [folder / shard.file for shard in manifest.shards]
     rows = pl.scan_parquet(files).select("id", *columns).head(asked.items * manifest.variants).collect()
     wanted = answers.filter(pl.col("id") < rows.height, pl.col("rep") < asked.repetitions)
-    if inputs:
-        wanted = wanted.join(rows.lazy().select("id", *inputs), on="id")
-    attempts = wanted.select(
+    if known:
+        wanted = wanted.join(rows.lazy().select("id", *known), on="id")
+    attempts = labelled(
+        wanted,
+        probe,
         "id",
         (pl.col("id") // manifest.variants).alias("item"),
         (pl.col("id") % manifest.variants).cast(pl.UInt8).alias("variant"),
-        pl.col("rep"),
-        **labelled(label),
+        "rep",
     ).collect(engine="streaming")
     return Sample(
         origin=origin,
@@ -353,7 +364,7 @@ def _notes(
 
 def _compared(probe: Probe[Params], one: Sample, other: Sample, replicates: int, seed: int) -> Comparison:
     tallies, on = tallies_of(probe), "key" if "key" in one.design.columns else "item"
-    own = [*tallies, "attempts"]
+    own = [*tallies, *scores_of(probe), "attempts"]
     theirs = {name: f"{name} of the other" for name in own}
     joint = items_of(probe, one).join(
         items_of(probe, other).select(on, pl.col(own).name.map(theirs.__getitem__)), on=on, how="inner"

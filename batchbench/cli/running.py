@@ -15,7 +15,7 @@ import polars as pl
 from batchbench import dispatch as stage
 from batchbench import journal, money, runs, targets
 from batchbench.cli import output, stages
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.compiling import Compiled
 from batchbench.cli.stages import Contact
 from batchbench.dispatch import Clock, Standing, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     budget = money.parse_budget(args.budget) if args.budget is not None else None
     said = resolutions(args.resolve)
     models = list(dict.fromkeys(args.models))
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
+    pairs = stages.planned(args, store, models)
     _check_resolutions(store, pairs, said)
     for item, _ in pairs:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
