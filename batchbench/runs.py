@@ -19,6 +19,7 @@ import msgspec
 import polars as pl
 
 from batchbench import crash, journal
+from batchbench.attempts import LOGPROBS
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
 from batchbench.schema import Manifest
@@ -41,7 +42,7 @@ ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "output_tokens": pl.UInt32,
     "model": pl.String,
     "error": pl.String,
-    "logprobs": pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64})),
+    "logprobs": LOGPROBS,
 }
 TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
 _not_todo = re.compile(rb"[^\0]")

@@ -76,7 +76,6 @@ MISTAKES = [
     (["run", "gest", "--model", "openai:m", "--base-url", "http://example.org"], 2, "use https"),
     (["estimate", "gest", "--model", "openai:unheard-of"], 2, "no price is known"),
     (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
-    (["analyze", "wino_bias", "--model", "sim:random"], 2, "cannot be analyzed by this version"),
     (["explain", "nonsense"], 2, "is not a custom id"),
     (["explain", "abc-1-0"], 2, "no run knows a batch"),
     (["emulate", "--port", "99999"], 2, "a port lies between"),

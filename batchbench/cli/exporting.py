@@ -11,7 +11,7 @@ import msgspec
 from batchbench import dispatch, journal, money, providers, runs
 from batchbench.api import Api
 from batchbench.cli import estimating, output, running, stages
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.compiling import Compiled
 from batchbench.dispatch import Clock, Common, Wish, Work
 from batchbench.errors import BatchbenchError, DataError, MissingAnswers
 from batchbench.runs import Run
@@ -45,7 +45,7 @@ def export(args: argparse.Namespace) -> int:
     """Write what is to be asked; the budget is one over all runs of the command, as everywhere."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
+    pairs = stages.planned(args, store, args.models)
     said = running.resolutions(store, pairs, args.resolve)
     with contextlib.ExitStack() as stack:
         opened = [

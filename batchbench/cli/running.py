@@ -16,7 +16,7 @@ import msgspec
 from batchbench import dispatch as stage
 from batchbench import journal, money, runs, targets
 from batchbench.cli import output, stages
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.compiling import Compiled
 from batchbench.cli.estimating import named, prompt_bytes, settings
 from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
     models = list(dict.fromkeys(args.models))
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
+    pairs = stages.planned(args, store, models)
     resolutions(store, pairs, args.resolve)
     for item, _ in pairs:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
