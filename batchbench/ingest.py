@@ -14,8 +14,8 @@ import polars as pl
 
 from batchbench.journal import Batch, Ranges
 from batchbench.money import Price
-from batchbench.providers.seam import Line
-from batchbench.runs import ANSWERS, as_ranges, lines
+from batchbench.providers.seam import Line, Provider
+from batchbench.runs import ANSWERS, as_ranges, is_refusal, lines
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 LONGEST = 16 * 1024 * 1024  # bytes of one line; a longer one is set aside unread
@@ -34,22 +34,27 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     cost: int
     trouble: Counter[str]  # how many rows failed for which reason
 
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many answers ended how."""
+        return dict(self.answers["outcome"].value_counts().sort("outcome").rows())
 
-def ingest(
-    parts: Iterable[Path], batch: Batch, decode: Callable[[bytes], Line], price: Price, last_try: set[int]
-) -> Ingested:
-    """Read result files; `last_try` are the rows that are not asked again whatever happened to them."""
+
+def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price) -> Ingested:
+    """Read result files; or, of a batch that was refused for some of its lines, what the provider says of those."""
     rows = [row for start, stop in batch.ranges for row in range(start, stop)]
+    files = list(parts)
+    if refusals := [file for file in files if is_refusal(file)]:
+        return _refused(rows, provider.read(b"\n".join(lines(refusals[0]))).refused, batch)
     prefix = f"{batch.nonce}-"
     places = {f"{prefix}{row}-{batch.rep}": place for place, row in enumerate(rows)}
     found: list[Line | None] = [None] * len(rows)
     strays: list[bytes] = []
-    files = list(parts)
     for path in files:
         for text in lines(path):
             if not text.strip():
                 continue
-            answer = _decoded(text, decode)
+            answer = _decoded(text, provider.decode)
             if answer is None:
                 strays.append(text)
                 answer = _unparsed(text)
@@ -67,7 +72,22 @@ def ingest(
                 found[place] = _conflict(earlier)
     # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
     # the way, and is not bought again; only where there is no file at all, nothing was done.
-    return _sorted_out(rows, found, strays, batch, price, last_try, undone=batch.word not in WELL and not files)
+    return _sorted_out(rows, found, strays, batch, price, undone=batch.word not in WELL and not files)
+
+
+def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested:
+    """Nothing ran, so nothing is owed: lines that are to blame have failed, the others are asked again."""
+    blamed = {rows[number - 1]: reason for number, reason in reasons.items()}
+    kept = [(row, batch.rep, "failed", None, None, 0, 0, None, blamed[row], None) for row in sorted(blamed)]
+    return Ingested(
+        answers=_frame(list(kept)),
+        again=as_ranges([row for row in rows if row not in blamed]),
+        missing=[],
+        lacking=0,
+        strays=[],
+        cost=0,
+        trouble=Counter(blamed.values()),
+    )
 
 
 def _decoded(text: bytes, decode: Callable[[bytes], Line]) -> Line | None:
@@ -124,7 +144,6 @@ def _sorted_out(
     strays: list[bytes],
     batch: Batch,
     price: Price,
-    last_try: set[int],
     *,
     undone: bool,
 ) -> Ingested:
@@ -148,7 +167,8 @@ def _sorted_out(
             cost += worst  # the provider does not say what it used: count the most it can have been
         else:
             cost += price.cost(answer.input_tokens, answer.output_tokens)
-        if answer.again and row not in last_try:
+        cost += worst * answer.lost
+        if answer.again:
             again.append(row)
             continue
         kept.append(

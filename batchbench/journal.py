@@ -7,14 +7,15 @@ torn, by a process that died while writing it.
 The life of a batch, each arrow one event that is on disk before the next step is taken:
 
     intent -> uploaded -> creating -> created -> ended -> stored
-                              |          \\-> rejected              the provider refused it; nothing ran
-                              |-> void                             proved that it was never accepted
-                              \\-> unresolved                       nobody can tell; a person decides
+       |                      |          \\-> rejected              the provider refused it; nothing ran
+       |                      |-> void                             proved that it was never accepted
+       |                      \\-> unresolved                       nobody can tell; a person decides
+       \\-> exported -> stored                                      left as a file, and came back as one
 """
 
 import zlib
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -67,9 +68,15 @@ class Uploaded(Event, frozen=True, kw_only=True):
 
 
 class Creating(Event, frozen=True, kw_only=True):
-    """The create is about to leave, once."""
+    """The create is about to leave, once.
+
+    How long ago that was decides whether a batch that nobody lists was ever accepted, and `at` may be any time at all
+    if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew.
+    """
 
     nonce: str
+    uptime: float = 0.0
+    boot: str = ""  # empty: this machine does not tell its boots apart
 
 
 class Created(Event, frozen=True, kw_only=True):
@@ -78,6 +85,13 @@ class Created(Event, frozen=True, kw_only=True):
     nonce: str
     remote: str
     found: bool = False
+
+
+class Exported(Event, frozen=True, kw_only=True):
+    """The requests leave as a file, for somebody else to have answered; their results are imported."""
+
+    nonce: str
+    file: str  # its name
 
 
 class Ended(Event, frozen=True, kw_only=True):
@@ -105,6 +119,19 @@ class Stored(Event, frozen=True, kw_only=True):
     missing: Ranges  # rows without any line although the batch ended well: maybe paid for
     quarantined: int  # lines nobody could attribute
     cost: int
+    outcomes: dict[str, int] = {}  # how many of the answered rows ended how; empty in older journals
+
+
+class Late(Event, frozen=True, kw_only=True):
+    """Answers that turned up at the provider's after their batch had been stored without them."""
+
+    nonce: str
+    parts: list[Part]  # in addition to those of `stored`, like the next three
+    again: Ranges
+    quarantined: int
+    outcomes: dict[str, int]
+    missing: Ranges  # what is still missing
+    cost: int  # of the whole batch, as it is known now
 
 
 class Void(Event, frozen=True, kw_only=True):
@@ -174,8 +201,10 @@ AnyEvent = (
     | Uploaded
     | Creating
     | Created
+    | Exported
     | Ended
     | Stored
+    | Late
     | Void
     | Rejected
     | Unresolved
@@ -186,8 +215,11 @@ AnyEvent = (
     | Passed
     | Failed
 )
-BatchState = Literal["intent", "uploaded", "creating", "created", "ended", "stored", "void", "rejected", "unresolved"]
-OPEN: frozenset[BatchState] = frozenset({"intent", "uploaded", "creating", "created", "ended", "unresolved"})
+BatchState = Literal[
+    "intent", "uploaded", "creating", "created", "exported", "ended", "stored", "void", "rejected", "unresolved"
+]
+SETTLED: frozenset[BatchState] = frozenset({"stored", "void", "rejected"})
+OPEN: frozenset[BatchState] = frozenset(get_args(BatchState)) - SETTLED
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
@@ -203,7 +235,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     reserve: int
     state: BatchState = "intent"
     intended: float  # when
-    sent: float = 0.0  # when the create left
+    sent: Creating | None = None  # the create, once it has left
     closed: float = 0.0  # when it became void
     file: str | None = None
     remote: str | None = None
@@ -245,13 +277,17 @@ class State(msgspec.Struct, kw_only=True):
             case Uploaded():
                 self._change(event.nonce, state="uploaded", file=event.file)
             case Creating():
-                self._change(event.nonce, state="creating", sent=event.at)
+                self._change(event.nonce, state="creating", sent=event)
             case Created():
                 self._change(event.nonce, state="created", remote=event.remote)
+            case Exported():
+                self._change(event.nonce, state="exported", file=event.file)
             case Ended():
                 self._change(event.nonce, state="ended", word=event.state)
             case Stored():
                 self._change(event.nonce, state="stored", stored=event)
+            case Late():
+                self._add(event)
             case Void():
                 self._change(event.nonce, state="void", word=event.reason, closed=event.at)
             case Rejected():
@@ -275,17 +311,49 @@ class State(msgspec.Struct, kw_only=True):
     def _change(self, nonce: str, **fields: object) -> None:
         self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)
 
+    def _add(self, late: Late) -> None:
+        stored = self.batches[late.nonce].stored
+        if stored is None:
+            raise DataError(f"answers of batch {late.nonce} came late, and the batch was never stored")
+        outcomes = {
+            name: stored.outcomes.get(name, 0) + late.outcomes.get(name, 0) for name in stored.outcomes | late.outcomes
+        }
+        whole = msgspec.structs.replace(
+            stored,
+            parts=[*stored.parts, *late.parts],
+            answered=stored.answered + sum(late.outcomes.values()),
+            again=sorted([*stored.again, *late.again]),
+            missing=late.missing,
+            quarantined=stored.quarantined + late.quarantined,
+            cost=late.cost,
+            outcomes=outcomes,
+        )
+        self._change(late.nonce, stored=whole)
+
+    def attempts(self) -> dict[tuple[int, int], int]:
+        """How often each repetition and row was asked without the provider getting to it."""
+        counts: dict[tuple[int, int], int] = {}
+        for batch in self.batches.values():
+            for start, stop in batch.stored.again if batch.stored else []:
+                for row in range(start, stop):
+                    counts[batch.rep, row] = counts.get((batch.rep, row), 0) + 1
+        return counts
+
     def open(self) -> list[Batch]:
         """The batches that are not settled."""
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
     def pending(self) -> list[Batch]:
         """The open batches that time will settle, without anybody's help."""
-        return [batch for batch in self.open() if batch.state != "unresolved"]
+        return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
 
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
+
+    def answered(self) -> int:
+        """Answers that are stored; since none is ever changed or removed, equal numbers are equal answers."""
+        return sum(batch.stored.answered for batch in self.batches.values() if batch.stored)
 
     def reserved(self, now: float, window: float) -> int:
         """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.

@@ -10,7 +10,8 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +19,9 @@ import msgspec
 import polars as pl
 
 from batchbench import crash, journal
+from batchbench.attempts import LOGPROBS
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.journal import AnyEvent, Opened, Part, Ranges, State
+from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
 from batchbench.schema import Manifest
 from batchbench.store import Store, explained, sync
 from batchbench.targets import Target
@@ -40,7 +42,7 @@ ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "output_tokens": pl.UInt32,
     "model": pl.String,
     "error": pl.String,
-    "logprobs": pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64})),
+    "logprobs": LOGPROBS,
 }
 TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
 _not_todo = re.compile(rb"[^\0]")
@@ -128,7 +130,6 @@ class Run:
     def progress(self, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
         """For each repetition, what has become of each of the first `rows` rows, read from the files."""
         table = [bytearray(rows) for _ in range(repetitions)]
-        attempts: dict[tuple[int, int], int] = {}
         for batch in self.state.batches.values():
             if batch.rep >= repetitions:
                 continue
@@ -138,9 +139,6 @@ class Run:
                     mark(marks, batch.ranges, IN_FLIGHT)
                 continue
             again, missing = batch.stored.again, batch.stored.missing
-            for start, stop in again:
-                for row in range(start, stop):
-                    attempts[batch.rep, row] = attempts.get((batch.rep, row), 0) + 1
             unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
             if not unanswered:
                 mark(marks, batch.ranges, ANSWERED)
@@ -151,8 +149,8 @@ class Run:
                         marks[row] = ANSWERED
             if not rebuy_missing:
                 mark(marks, missing, MISSING)
-        for (rep, row), count in attempts.items():
-            if row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
+        for (rep, row), count in self.state.attempts().items() if not rebuy_missing else ():
+            if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
                 table[rep][row] = GIVEN_UP
         return table
 
@@ -236,11 +234,46 @@ def read_answers(folder: Path, state: State) -> pl.LazyFrame:
         if not part.file.startswith("answers/"):
             continue
         if not path.is_file() or file_part(path, folder) != part:
-            raise DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+            raise _damaged(path)
         files.append(path)
     if not files:
         return pl.LazyFrame(schema=ANSWERS)
     return pl.scan_parquet(files)
+
+
+def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
+    """A look at the answers that costs nothing: they are there, and as long as they were. Reading checks every byte."""
+    for part in parts:
+        path = folder / part.file
+        if not part.file.startswith("answers/"):
+            continue
+        if not path.is_file() or path.stat().st_size != part.bytes:
+            raise _damaged(path)
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+
+
+def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
+    """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
+    counts: Counter[str] = Counter()
+    for batch in state.batches.values():
+        if batch.stored is None or batch.rep >= repetitions:
+            continue
+        if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
+            _check_sizes(folder, batch.stored.parts)
+            counts.update(batch.stored.outcomes)
+            continue
+        answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
+        counts.update(dict(answers.group_by("outcome").len().collect().rows()))
+    return counts
+
+
+def answer_files(folder: Path, batch: Batch) -> list[Path]:
+    """The files that hold the answers of a batch."""
+    parts = batch.stored.parts if batch.stored else []
+    return [folder / part.file for part in parts if part.file.startswith("answers/")]
 
 
 class Segment:
@@ -306,6 +339,11 @@ def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
     crash.point("answers-after")
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
     return Part(file=f"answers/{path.name}", bytes=content.getbuffer().nbytes, sha256=sha256)
+
+
+def is_refusal(path: Path) -> bool:
+    """Whether a kept file is what a provider said of a batch that it refused, and no file of results."""
+    return path.name.endswith("-refusal.jsonl.zst")
 
 
 def new_nonce() -> str:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import get_args
 
 import aiohttp
 import anyio
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from batchbench import providers
 from batchbench.api import SENT, Api, LostReply, Refused, Unsent, retry_after
 from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.providers.seam import Problem, Verdict
 
 KEY = "sk-canary-4f1d"
 
@@ -85,6 +87,7 @@ OPENAI = [
     (429, "", "project_spend_limit_exceeded", "", "fatal"),
     (429, "", "organization_usage_limit_exceeded", "", "fatal"),
     (429, "", "billing_hard_limit_reached", "", "fatal"),
+    (400, "invalid_request_error", "", "We could not parse the JSON body of your request.", "garbled"),
 ]
 ANTHROPIC = [
     (408, "", "", "", "retry"),
@@ -103,6 +106,7 @@ ANTHROPIC = [
     (403, "permission_error", "", "", "fatal"),
     (429, "rate_limit_error", "enforced_spend_limit_reached", "", "fatal"),
     (400, "invalid_request_error", "", "You have reached your specified API usage limits.", "fatal"),
+    (400, "invalid_request_error", "", "The request body is not valid JSON: unexpected end of data.", "garbled"),
 ]
 
 
@@ -114,8 +118,6 @@ def test_every_known_error_is_judged(
     provider: str, status: int, kind: str, code: str, message: str, verdict: str
 ) -> None:
     module = providers.load(provider)
-    from batchbench.providers.seam import Problem
-
     assert module.verdict(Problem(status=status, type=kind, code=code, message=message)) == verdict
 
 
@@ -123,7 +125,7 @@ def test_every_known_error_is_judged(
 @given(status=st.integers(300, 599), body=st.binary(max_size=200))
 def test_an_error_of_any_shape_is_read(provider: str, status: int, body: bytes) -> None:
     module = providers.load(provider)
-    assert module.verdict(module.problem(status, body)) in ("retry", "slot", "split", "fatal", "refused")
+    assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
 
 # -- over the wire -----------------------------------------------------------------------------------------
@@ -189,13 +191,37 @@ def test_a_reset_while_buying_is_a_lost_reply_and_nothing_is_sent_again() -> Non
     assert anyio.run(against, _reset, act) == ["POST /batches"]
 
 
+NO = '{"error": {"message": "no", "type": "invalid_request_error"}}'
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 429])
 def test_a_plain_no_proves_that_nothing_was_bought(status: int) -> None:
     async def act(api: Api, _: list[str]) -> None:
         with pytest.raises(Refused):
             await api.once("/batches", b"{}")
 
-    assert anyio.run(against, answering(status), act) == ["POST /batches"]
+    assert anyio.run(against, answering(status, NO), act) == ["POST /batches"]
+
+
+@pytest.mark.parametrize("text", ["<html>", "{}", NO.replace('"no"', '"The request body is not valid JSON"')])
+def test_a_no_to_something_that_we_did_not_say_proves_nothing(text: str) -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        with pytest.raises(LostReply) as lost:
+            await api.once("/batches", b"{}")
+        assert lost.value.garbled
+
+    assert anyio.run(against, answering(400, text), act) == ["POST /batches"]
+
+
+def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
+    async def act(api: Api, _: list[str]) -> None:
+        assert api.now_there() is None
+        await api.get("/batches")
+        there = api.now_there()
+        assert there is not None
+        assert 100 <= there < 110
+
+    anyio.run(against, answering(200, Date="Thu, 01 Jan 1970 00:01:40 GMT"), act)
 
 
 def test_nobody_at_the_door_proves_that_nothing_was_sent() -> None:

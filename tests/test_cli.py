@@ -76,7 +76,6 @@ MISTAKES = [
     (["run", "gest", "--model", "openai:m", "--base-url", "http://example.org"], 2, "use https"),
     (["estimate", "gest", "--model", "openai:unheard-of"], 2, "no price is known"),
     (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
-    (["analyze", "wino_bias", "--model", "sim:random"], 2, "cannot be analyzed by this version"),
     (["explain", "nonsense"], 2, "is not a custom id"),
     (["explain", "abc-1-0"], 2, "no run knows a batch"),
     (["emulate", "--port", "99999"], 2, "a port lies between"),
@@ -103,7 +102,9 @@ def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_pa
         whole = file.read_bytes()
         for damage in (whole + b"x", whole[:-1], whole[:100] + b"x" + whole[101:], None):
             file.unlink() if damage is None else file.write_bytes(damage)
-            for command in ("run", "analyze"):
+            # With nothing left to ask, `run` does not read the answers: it sees what is gone, not what was altered.
+            commands = ("analyze",) if damage and len(damage) == len(whole) else ("run", "analyze")
+            for command in commands:
                 ran = batchbench(command, *words)
                 assert (ran.returncode, len(ran.stderr.splitlines())) == (65, 1), ran.stderr
                 assert f"{file} is missing or damaged" in ran.stderr

@@ -23,10 +23,10 @@ def line(row: int, text: str = "Joy") -> bytes:
     return openai_line(choices=choice(text)).replace(b"n-1-0", f"n-{row}-0".encode())
 
 
-def read(tmp_path: Path, *lines: bytes, last_try: set[int] | None = None) -> Ingested:
-    path = tmp_path / "part.jsonl.zst"
+def read(tmp_path: Path, *lines: bytes, name: str = "n-output") -> Ingested:
+    path = tmp_path / f"{name}.jsonl.zst"
     path.write_bytes(runs.zstd.compress(b"\n".join(lines) + b"\n"))
-    return ingest([path], BATCH, openai.decode, PRICE, last_try or set())
+    return ingest([path], BATCH, openai.PROVIDER, PRICE)
 
 
 def test_answers_come_in_any_order_and_leave_in_the_batchs(tmp_path: Path) -> None:
@@ -68,13 +68,18 @@ def test_an_answer_beats_a_failure_in_either_order(tmp_path: Path) -> None:
         assert found.answers["outcome"].to_list() == ["answered"] * 5
 
 
-def test_what_the_provider_did_not_get_to_is_asked_again_until_its_last_try(tmp_path: Path) -> None:
+def test_what_the_provider_did_not_get_to_is_asked_again(tmp_path: Path) -> None:
     failed = json.dumps({"custom_id": "n-2-0", "response": None, "error": {"code": "batch_expired", "message": "late"}})
-    lines = [line(0), line(1), failed.encode(), line(7), line(8)]
-    assert read(tmp_path, *lines).again == [(2, 3)]
-    last = read(tmp_path, *lines, last_try={2})
-    assert last.again == []
-    assert last.answers.filter(id=2).select("outcome", "error").row(0) == ("failed", "batch_expired: late")
+    found = read(tmp_path, line(0), line(1), failed.encode(), line(7), line(8))
+    assert (found.again, found.missing, found.outcomes) == ([(2, 3)], [], {"answered": 4})
+
+
+def test_a_refused_batch_blames_the_lines_that_the_provider_names_and_costs_nothing(tmp_path: Path) -> None:
+    errors = [{"code": "bad", "message": "first", "line": 4}, {"code": "bad", "message": "second", "line": 4}]
+    told = {"id": "b", "status": "failed", "created_at": 0, "errors": {"data": errors}}
+    found = read(tmp_path, json.dumps(told, indent=1).encode(), name="n-refusal")
+    assert found.answers.select("id", "outcome", "error").rows() == [(7, "failed", "bad: first")]
+    assert (found.again, found.missing, found.lacking, found.cost) == ([(0, 3), (8, 9)], [], 0, 0)
 
 
 @pytest.mark.parametrize("text", ["a\u2028b\u2029c\u0085d", "nul \0 here", "\x1b[31mred", "tab\tand\nnewline", "😀"])

@@ -11,12 +11,11 @@ import batchbench
 
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
-    {"__init__"},
-    {"errors", "crash", "plain"},
+    {"errors", "crash", "clock", "pace", "plain"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
-    {"columns", "journal", "prices", "words", "attempts"},
-    {"masked", "providers", "given", "examples"},
+    {"columns", "journal", "prices", "words", "attempts", "predictions"},
+    {"masked", "stereotype", "providers", "given", "examples"},
     {"probes"},
     {"fetch", "store"},
     {"datasets", "runs", "api"},
@@ -24,7 +23,8 @@ LAYERS = [  # each may import those above it, and its own package
     {"compile", "dispatch", "analyze", "audit", "emulator"},
     {"report"},
     {"cli"},
-    {"__main__"},
+    {"library"},
+    {"__init__", "__main__"},
 ]
 HEAVY = {"polars", "numpy", "aiohttp", "anyio", "rich", "tenacity"}
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from batchbench import __version__
-from batchbench.cli import analyze, compile, data, emulate, prices, probes, report, run, status
+from batchbench.cli import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
 from batchbench.cli.output import fail
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unknown
 
-COMMANDS = (compile, run, status, analyze, report, probes, data, prices, emulate)
+COMMANDS = (sweep, compile, run, status, analyze, report, export, probes, data, prices, emulate)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """`batchbench compile PROBE...`"""
 
 import argparse
+import os
 
 from batchbench.cli import output
 
@@ -25,6 +26,8 @@ def add(commands: output.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile each probe in turn."""
+    # Polars' allocator keeps the pages of one shard for the next instead of handing them back: a tenth of the time.
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:60000,muzzy_decay_ms:60000")
     from batchbench.cli.compiling import compiled
 
     done = compiled(args, output.store(args))

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from batchbench import datasets, probes
 from batchbench.cli import output, settings
 from batchbench.compile import compile
+from batchbench.errors import DataError
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
 
@@ -23,15 +25,30 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def compiled(args: argparse.Namespace, store: Store) -> list[Compiled]:
-    """The probes on the command line, compiled if they are not yet."""
+def compiled(args: argparse.Namespace, store: Store, provider: str | None = None) -> list[Compiled]:
+    """The probes on the command line, compiled if they are not yet, in the form that fits the provider."""
+    return [one(args, store, probe, params) for probe, params in _chosen(args, provider)]
+
+
+def compiled_or_not(
+    args: argparse.Namespace, store: Store, provider: str | None = None
+) -> Iterator[tuple[str, "Compiled | DataError"]]:
+    """The same, one by one; where a probe's data cannot be had, the reason stands in its place."""
+    for probe, params in _chosen(args, provider):
+        try:
+            yield probe.name, one(args, store, probe, params)
+        except DataError as error:
+            yield probe.name, error
+
+
+def _chosen(args: argparse.Namespace, provider: str | None) -> list[tuple[Probe[Params], Params]]:
     names = probes.names() if args.probes == ["all"] else list(dict.fromkeys(args.probes))
     chosen = [probes.load(name) for name in names]
-    wanted = settings.params(chosen, settings.parse(args.settings))
-    return [_one(args, store, probe, params) for probe, params in zip(chosen, wanted, strict=True)]
+    return list(zip(chosen, settings.params(chosen, settings.parse(args.settings), provider), strict=True))
 
 
-def _one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+def one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:
+    """A probe with these parameters, compiled if it is not yet."""
     started = time.monotonic()
     sample, note = params.data == "sample", output.note(args)
     loaded = {name: datasets.table(store, name, sample=sample, note=note) for name in probe.datasets}

@@ -4,6 +4,7 @@ import argparse
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,12 +12,13 @@ import msgspec
 import polars as pl
 
 from batchbench import journal, money, probes, providers, runs
+from batchbench.attempts import labelled
 from batchbench.audit import Audit, Finding
 from batchbench.audit import audit as audit_run
 from batchbench.cli import output, stages
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.journal import State
-from batchbench.schema import Manifest
+from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
 
 
@@ -28,6 +30,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str
     asked: int
     answered: int
+    refused: int
+    failed: int
     missing: int
     in_flight: int
     todo: int  # not asked yet
@@ -55,6 +59,7 @@ def look(store: Store, folder: Path) -> Look:
     states: dict[str, int] = {}
     for batch in state.batches.values():
         states[batch.state] = states.get(batch.state, 0) + 1
+    ends = runs.outcomes(folder, state, rows, repetitions)
     window = providers.load(about.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return Look(
@@ -62,7 +67,9 @@ def look(store: Store, folder: Path) -> Look:
         model=about.target.name,
         manifest=folder.parent.name,
         asked=rows * repetitions,
-        answered=counts[runs.ANSWERED],
+        answered=ends["answered"] + ends["truncated"],
+        refused=ends["refused"] + ends["filtered"],
+        failed=ends["failed"],
         missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
         in_flight=counts[runs.IN_FLIGHT],
         todo=counts[runs.TODO],
@@ -96,6 +103,8 @@ def _holder(folder: Path) -> str | None:
 
 def status(args: argparse.Namespace) -> int:
     """Show every run, once or again and again."""
+    if args.watch and args.json:
+        raise UsageError("--json is one document, and --watch never ends: take one of them")
     store = output.store(args)
     while True:
         found = [look(store, folder) for folder in runs.folders(store)]
@@ -111,7 +120,8 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _table(found: list[Look]) -> str:
-    rows = [["RUN", "MODEL", "DONE", "ASKED", "LEFT", "MISSING", "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
+    names = ["ASKED", "ANSWERED", "REFUSED", "FAILED", "MISSING", "LEFT"]
+    rows = [["RUN", "MODEL", *names, "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
     for entry in found:
         batches = " ".join(f"{count} {state}" for state, count in entry.batches.items())
         notes = ["EMULATED"] * entry.emulated + ([f"live: {entry.live}"] if entry.live else [])
@@ -119,10 +129,8 @@ def _table(found: list[Look]) -> str:
             [
                 entry.manifest,
                 entry.model,
-                f"{entry.answered:,}",
-                f"{entry.asked:,}",
+                *(f"{count:,}" for count in (entry.asked, entry.answered, entry.refused, entry.failed, entry.missing)),
                 f"{entry.todo + entry.in_flight:,}",
-                f"{entry.missing:,}",
                 batches or "none",
                 money.dollars(round(entry.spent_usd * money.MILLION)),
                 money.dollars(round(entry.reserved_usd * money.MILLION)),
@@ -139,12 +147,15 @@ def audit(args: argparse.Namespace) -> int:
     """Check every run; exit code 65 if anything is wrong."""
     store = output.store(args)
     audits = []
-    for folder in runs.folders(store):
-        manifest_folder = store.manifests / folder.parent.name
-        checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
-        if args.remote:
-            checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
-        audits.append(checked)
+    folders = runs.folders(store)
+    with output.progress(args, "checking", "runs") as progress:
+        for number, folder in enumerate(folders):
+            progress(number, len(folders))
+            manifest_folder = store.manifests / folder.parent.name
+            checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
+            if args.remote:
+                checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
+            audits.append(checked)
     if args.json:
         output.show_json(audits)
     elif not audits:
@@ -199,9 +210,28 @@ def explain(args: argparse.Namespace) -> int:
             if args.json:
                 output.show_json(found)
             else:
-                output.show("\n".join(f"{name:9} {value}" for name, value in found.items()))
+                output.show("\n".join(_lines(found)))
             return 0
     raise UsageError(f"no run knows a batch {nonce!r}: see `batchbench status`")
+
+
+def _lines(found: dict[str, object]) -> Iterator[str]:
+    """What is known about a request, for people: a name in front, long texts as blocks, nothing that is not there."""
+    for name, value in found.items():
+        texts = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            texts = [f"{key}: {one}" for key, one in value.items() if one is not None]
+        lines = [line for text in texts for line in _indented(str(text))] or ["none"]
+        yield f"{name:9} {lines[0]}"
+        yield from (f"{'':9} {line}" for line in lines[1:])
+
+
+def _indented(text: str) -> list[str]:
+    """The lines of a text; what a provider sent as JSON is spread out."""
+    try:
+        return msgspec.json.format(text, indent=2).splitlines() if text.startswith("{") else text.splitlines()
+    except msgspec.DecodeError:
+        return text.splitlines()
 
 
 def _parsed(custom_id: str) -> tuple[str, int, int]:
@@ -232,19 +262,20 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
         "prompt": design.pop("prompt"),
         "design": design,
         "shard": shard.file,
-        "batch": f"{batch.remote or 'none'} ({batch.state})",
+        "batch": f"{batch.remote or batch.file or 'none'} ({batch.state})",
         "attempts": attempts,
     }
-    return found | _answer(folder, state, batch, rows, probes.load(manifest.probe).label)
+    return found | _answer(folder, state, batch, rows, probes.load(manifest.probe))
 
 
 def _answer(
-    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, label: pl.Expr | None
+    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, probe: Probe[Params]
 ) -> dict[str, object]:
     if batch.stored is None:
         return {"answer": "none yet"}
     row = rows["id"][0]
-    answers = pl.read_parquet(folder / "answers" / f"{batch.nonce}.parquet").filter(pl.col("id") == row)
+    answers = pl.concat(pl.read_parquet(path) for path in runs.answer_files(folder, batch))
+    answers = answers.filter(pl.col("id") == row)
     needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     raw = [
         line.decode("utf-8", "replace")
@@ -256,8 +287,14 @@ def _answer(
     kept = answers.row(0, named=True) if answers.height else {}
     rates = state.asked.rates if state.asked else None
     cost = rates.cost(kept["input_tokens"], kept["output_tokens"]) if rates and kept else None
-    read = "not read by this version"
-    if label is not None and answers.height:
-        read = rows.with_columns(answers["text"]).select(label.alias("label")).item() or "undetected"
+    read = None
+    if answers.height:
+        asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
+        read = labelled(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
     price = None if cost is None else f"{cost} micro-dollars"
-    return {"answer": kept or "to be asked again", "label": read, "cost": price, "raw": raw}
+    return {"answer": kept or _why_none(batch, row), "label": read, "cost": price, "raw": raw}
+
+
+def _why_none(batch: journal.Batch, row: int) -> str:
+    lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
+    return "missing, maybe paid for" if lost else "none; the provider did not get to it"

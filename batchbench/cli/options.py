@@ -23,6 +23,34 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--settle", type=between(0, 86_400), metavar="SECONDS", help=argparse.SUPPRESS)
 
 
+def add_buying(parser: argparse.ArgumentParser) -> None:
+    """Declare those that say what may be bought."""
+    parser.add_argument("--budget", metavar="USD", help="spend at most this, over all runs of this command")
+    parser.add_argument("--detach", action="store_true", help="submit, do not wait: the same command collects later")
+    parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
+    parser.add_argument(
+        "--resolve",
+        action="append",
+        default=[],
+        metavar="NONCE=ANSWER",
+        help="settle what nobody can tell: void, or the id of the batch at the provider's",
+    )
+    parser.add_argument(
+        "--trial",
+        choices=["auto", "always", "never"],
+        default="auto",
+        help="ask one harmless question before the first batch (auto: unless the server is on this machine)",
+    )
+
+
+def defaults() -> argparse.Namespace:
+    """What all of these options are when nobody says anything."""
+    parser = argparse.ArgumentParser()
+    add(parser)
+    add_buying(parser)
+    return parser.parse_args(["", "--model", ""])
+
+
 def positive(text: str) -> int:
     """A whole number above zero."""
     if not text.isdecimal() or int(text) < 1:

@@ -3,11 +3,11 @@
 import argparse
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from batchbench.plain import plain
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from batchbench.errors import BatchbenchError
     from batchbench.store import Store
 
-T = TypeVar("T")
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
 
 
@@ -83,69 +82,64 @@ def fail(error: "BatchbenchError", *, json: bool) -> int:
     return error.exit_code
 
 
+SOON, OFTEN = 0.9, 5.0  # seconds until the first line about long work, and between lines, where there is no terminal
+
+
 @contextmanager
 def progress(args: argparse.Namespace, what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Show how far a stage is: a bar on a terminal, elsewhere a line now and then."""
     if args.quiet:
         yield lambda _done, _total: None
-    elif sys.stderr.isatty():
-        with _bar(what, unit) as report:
-            yield report
     else:
-        yield _lines(what, unit)
+        with _bar(what, unit) if sys.stderr.isatty() else _lines(what, unit) as report:
+            yield report
 
 
 @contextmanager
 def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    counted = (MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()) if unit else (TimeElapsedColumn(),)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _lines(what: str, unit: str) -> Callable[[int, int], None]:
-    last = time.monotonic()
+@contextmanager
+def _lines(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    line, said = f"{what} ...", ""
+    over = threading.Event()
 
     def report(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 5:
-            last = time.monotonic()
-            _stderr(f"{what}: {done:,} of {total:,} {unit}")
+        nonlocal line
+        line = f"{what}: {done:,} of {total:,} {unit}"
 
-    return report
+    def speak() -> None:
+        nonlocal said
+        pause = SOON
+        while not over.wait(pause):
+            pause = OFTEN
+            if line != said:
+                _stderr(line)
+                said = line
 
-
-class Live(Generic[T]):
-    """Keep people informed about something that changes: one line on a terminal, elsewhere a line now and then."""
-
-    def __init__(self, args: argparse.Namespace, line: Callable[[T], str]) -> None:
-        self._line = line
-        self._quiet = args.quiet
-        self._terminal = sys.stderr.isatty()
-        self._last = time.monotonic() - (0.0 if self._terminal else 4.0)  # what is done in a second needs no line
-
-    def __enter__(self) -> Callable[[T], None]:
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal and not self._quiet:
-            sys.stderr.write("\r\x1b[K")
-
-    def _show(self, news: T) -> None:
-        pause = 0.2 if self._terminal else 5.0
-        if self._quiet or time.monotonic() - self._last < pause:
-            return
-        self._last = time.monotonic()
-        text = plain(self._line(news))
-        if self._terminal:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            sys.stderr.write(f"\r\x1b[K{text[: width - 1]}")
-            sys.stderr.flush()
-        else:
-            _stderr(text)
+    # A thread, because the first word must not wait for the first piece of work to be done.
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield report
+    finally:
+        over.set()
+        speaker.join()
 
 
 def _stderr(message: str) -> None:

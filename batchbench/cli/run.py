@@ -35,21 +35,7 @@ def add(commands: output.Subparsers) -> None:
     cancel = output.command(commands, "cancel", run_cancel, help="stop the batches of a run", description=CANCEL)
     options.add(cancel)
     parser = output.command(commands, "run", run, help="ask models; also resumes", description=DESCRIPTION)
-    parser.add_argument("--budget", metavar="USD", help="spend at most this, over all runs of this command")
-    parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
-    parser.add_argument(
-        "--resolve",
-        action="append",
-        default=[],
-        metavar="NONCE=ANSWER",
-        help="settle what nobody can tell: void, or the id of the batch at the provider's",
-    )
-    parser.add_argument(
-        "--trial",
-        choices=["auto", "always", "never"],
-        default="auto",
-        help="ask one harmless question before the first batch (auto: unless the server is on this machine)",
-    )
+    options.add_buying(parser)
     options.add(parser)
 
 
@@ -62,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
 def run_estimate(args: argparse.Namespace) -> int:
     """Say what would be asked, and what it would cost."""
-    from batchbench.cli import running
+    from batchbench.cli import estimating
 
-    return running.estimate(args)
+    return estimating.estimate(args)
 
 
 def run_cancel(args: argparse.Namespace) -> int:

@@ -1,28 +1,32 @@
 """What `batchbench run` does, apart from its options: everything heavy is imported here."""
 
 import argparse
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
 import msgspec
-import polars as pl
 
 from batchbench import dispatch as stage
-from batchbench import journal, money, prices, runs, targets
+from batchbench import journal, money, runs, targets
 from batchbench.cli import output, stages
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.compiling import Compiled
+from batchbench.cli.estimating import named, prompt_bytes, settings
+from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
-from batchbench.dispatch import Clock, Standing, Wish, Work, dispatch
+from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
 from batchbench.store import Store
 from batchbench.targets import Target
 
+STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
 GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
 
 
@@ -42,36 +46,35 @@ class Report(msgspec.Struct, kw_only=True):
     seconds: float
     emulated: bool
     sample_data: bool
+    settings: str = ""  # parameters and options that are not the usual ones
     error: str | None = None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run each probe with each model, one after the other; the exit code is that of the first trouble."""
+    """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    said = resolutions(args.resolve)
     models = list(dict.fromkeys(args.models))
-    pairs = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in models]
-    _check_resolutions(store, pairs, said)
+    pairs = stages.planned(args, store, models)
+    resolutions(store, pairs, args.resolve)
     for item, _ in pairs:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
-    contacts = [(item, stages.contact(args, store, target)) for item, target in pairs]
-    reports: list[Report] = []
-    code = 0
-    for item, contact in contacts:
-        left = None if budget is None else budget - sum(_owed(report) for report in reports)
-        report, error = _one(args, store, item, contact, left)
-        reports.append(report)
-        if not args.json:
-            output.show(_sentence(report))
-        if error is not None:
-            code = code or error.exit_code
-            output.complain(error)
-            if isinstance(error, InterruptedRun):
-                break
+    jobs = [job(args, store, item, target, budget) for item, target in pairs]
+    finished = ask(args, store, jobs, budget)
     if args.json:
-        output.show_json(reports)
-    return code
+        output.show_json([report for report, _ in finished])
+    elif not args.quiet:
+        for report, _ in finished:
+            output.show(sentence(report))
+    return complain(finished)
+
+
+def complain(finished: list[tuple[Report, BatchbenchError | None]]) -> int:
+    """Say what went wrong, each thing once; the exit code is that of the first trouble."""
+    troubles = [error for _, error in finished if error is not None]
+    for error in {str(error): error for error in troubles}.values():
+        output.complain(error)
+    return troubles[0].exit_code if troubles else 0
 
 
 def cancel(args: argparse.Namespace) -> int:
@@ -103,155 +106,162 @@ def cancel(args: argparse.Namespace) -> int:
     return 0
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would ask and cost, before anything is asked."""
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One run to be: its prompts, whom to ask, and what is wanted."""
 
-    probe: str
-    model: str
-    requests: int  # that are not answered yet
-    input_tokens: int  # about
-    output_tokens: int  # about
-    batch_usd: float
-    sync_usd: float | None  # null: no price is known for single calls
-    worst_usd: float  # what a budget is held against
-    prices: str
+    item: Compiled
+    contact: Contact
+    wish: Wish
 
-
-def estimate(args: argparse.Namespace) -> int:
-    """Count what is missing, and price it."""
-    store = output.store(args)
-    found = [
-        _estimated(args, store, item, stages.target(args, name, item.probe))
-        for item in compiled(args, store)
-        for name in args.models
-    ]
-    if args.json:
-        output.show_json(found)
-    else:
-        rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
-        for entry in found:
-            amounts = [entry.batch_usd, entry.sync_usd, entry.worst_usd]
-            shown = ["unknown" if amount is None else f"${amount:,.4f}" for amount in amounts]
-            counts = [f"{count:,}" for count in (entry.requests, entry.input_tokens, entry.output_tokens)]
-            rows.append([entry.probe, entry.model, *counts, *shown])
-        output.show(output.table(rows))
-        output.show("")
-        for line in dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in found):
-            output.show(line)
-    return 0
+    @property
+    def name(self) -> str:
+        """For people."""
+        return named(self.item, self.contact.target)
 
 
-def _estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Target) -> Estimate:
-    price = stages.price(args, store, target)
-    rows = stages.sample_size(args, item.probe, item.manifest) * item.manifest.variants
-    folder = store.cache / item.folder.name / target.slug
-    answered = 0
-    if (folder / "journal").exists():
-        state = journal.replay(runs.read_journal(folder / "journal").events)
-        answered = sum(outcomes(folder, state, rows, args.repetitions).values())
-    prompts = (
-        pl.scan_parquet(item.folder / "*.parquet")
-        .filter(pl.col("id") < rows)
-        .select(bytes=pl.col("prompt").str.len_bytes().sum().cast(pl.Int64), rows=pl.len())
-        .collect()
-    )
-    size, counted = prompts.row(0)
-    requests = rows * args.repetitions - answered
-    mean = size / counted if counted else 0.0
-    tokens_in = money.likely_input_tokens(requests, mean)
-    tokens_out = requests * min(item.probe.typical_tokens, target.max_tokens)
-    sync = prices.sync(prices.snapshot(store.prices), target.provider, target.model) if not target.emulated else None
-    return Estimate(
-        probe=item.probe.name,
-        model=target.name,
-        requests=requests,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        batch_usd=price.cost(tokens_in, tokens_out) / money.MILLION,
-        sync_usd=None if sync is None else sync.cost(tokens_in, tokens_out) / money.MILLION,
-        worst_usd=requests * price.bound(round(mean), target.max_tokens) / money.MILLION,
-        prices=price.source,
-    )
-
-
-def _owed(report: Report) -> int:
-    return round((report.spent_usd + report.reserved_usd) * money.MILLION)
-
-
-def _one(
-    args: argparse.Namespace, store: Store, item: Compiled, contact: Contact, budget: int | None
-) -> tuple[Report, BatchbenchError | None]:
-    """One run from opening to the last answer it can have."""
-    started = time.monotonic()
+def job(
+    args: argparse.Namespace, store: Store, item: Compiled, target: Target, budget: int | None, weight: float = 1.0
+) -> Job:
+    """Everything that is needed to ask a target what a probe asks; its emulator is started, its key looked up."""
+    contact = stages.contact(args, store, target)
     items = stages.sample_size(args, item.probe, item.manifest)
+    rows = items * item.manifest.variants
     wish = Wish(
         items=items,
-        rows=items * item.manifest.variants,
+        rows=rows,
         repetitions=args.repetitions,
         price=contact.price,
         budget=budget,
+        weight=weight,
+        each=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
         rebuy_missing=args.rebuy_missing,
         trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
+        detach=args.detach and contact.provider.name not in stages.LOCAL,
     )
-    error: BatchbenchError | None = None
-    with runs.opened(store, item.folder, item.manifest, contact.target, time.time()) as opened:
-        work: Work | None = None
+    return Job(item=item, contact=contact, wish=wish)
+
+
+def ask(
+    args: argparse.Namespace, store: Store, jobs: list[Job], budget: int | None
+) -> list[tuple[Report, BatchbenchError | None]]:
+    """Ask everything at once, within one budget; for each run how it ended, and what was in its way.
+
+    All runs are opened before anything is bought: what they have spent and promised so far counts, too.
+    """
+    said = resolutions(store, [(one.item, one.contact.target) for one in jobs], args.resolve)
+    started = time.monotonic()
+    errors: list[BatchbenchError | None] = [None] * len(jobs)
+    seconds = [0.0] * len(jobs)
+    stopped = False
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
+            for one in jobs
+        ]
 
         async def main() -> None:
-            nonlocal work
-            stop = anyio.Event()
-            async with anyio.create_task_group() as group, stages.connected(contact, args, store, opened.folder) as api:
-                group.start_soon(_stop_on_signal, stop)
-                work = Work(opened, contact.provider, contact.limits, api, wish, Clock())
-                for nonce, answer in resolutions(args.resolve):
-                    await stage.resolve(work, nonce, answer)
-                with _display(args, f"{item.probe.name} {contact.target.name}", budget) as show:
-                    await dispatch(work, stop, show)
-                group.cancel_scope.cancel()
-            if stop.is_set():
-                raise InterruptedRun("stopped: batches that were paid for keep running; the same command goes on")
+            stop, everybody = anyio.Event(), anyio.Event()
+            common, waiting = Common(budget), set(range(len(jobs)))
 
-        try:
-            _unwrapped(main)
-        except BatchbenchError as raised:
-            error = raised
-        report = _report(opened.folder, opened.state, item, contact, wish, time.monotonic() - started)
-    if error is None and report.missing:
-        error = MissingAnswers(f"{report.missing:,} of {report.asked:,} answers are missing: see `batchbench status`")
-    if error is not None:
-        report.error = str(error)
-    return report, error
+            def arrived(place: int) -> None:
+                waiting.discard(place)
+                if not waiting:
+                    everybody.set()
+
+            async def one(place: int) -> None:
+                it, run = jobs[place], opened[place]
+                async with stages.connected(it.contact, args, store, run.folder) as api:
+                    work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
+                    screen.show(place, work.standing())
+                    arrived(place)
+                    await everybody.wait()  # what every run has spent and promised counts before any buys
+                    for nonce, answer in said:
+                        await stage.resolve(work, nonce, answer)
+                    await dispatch(work, stop, partial(screen.show, place))
+
+            async def guarded(place: int) -> None:
+                try:
+                    await one(place)
+                except (BatchbenchError, ExceptionGroup) as raised:
+                    errors[place] = _first(raised)
+                finally:
+                    arrived(place)
+                    seconds[place] = time.monotonic() - started
+                    screen.end(place)
+
+            with Screen(args, [one.name for one in jobs], budget) as screen:
+                async with anyio.create_task_group() as around:
+                    if threading.current_thread() is threading.main_thread():
+                        around.start_soon(_stop_on_signal, stop)
+                    around.start_soon(_tick, screen)
+                    async with anyio.create_task_group() as group:
+                        for place in range(len(jobs)):
+                            group.start_soon(guarded, place)
+                    around.cancel_scope.cancel()
+            nonlocal stopped
+            stopped = stop.is_set()
+
+        if jobs:
+            anyio.run(main)
+        finished = []
+        for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
+            report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
+            if error is None:
+                error = _lack(report, run.state, stopped=stopped)
+            report.error = str(error) if error is not None else None
+            finished.append((report, error))
+    return finished
 
 
-def resolutions(words: list[str]) -> list[tuple[str, str]]:
-    """What the user knows about batches nobody else can tell of."""
-    pairs = [word.partition("=") for word in words]
-    for word, (nonce, equals, answer) in zip(words, pairs, strict=True):
+def _lack(report: Report, state: State, *, stopped: bool) -> BatchbenchError | None:
+    """What a run lacks although nothing was in its way; requests that failed for their own sake are data."""
+    if report.failed and report.failed == report.asked:
+        return BatchbenchError(f"all {report.asked:,} requests failed: see `batchbench explain` for one of them")
+    if not report.missing:
+        return None
+    if stopped:
+        return InterruptedRun(STOPPED)
+    if state.pending():
+        return MissingAnswers("batches are running at the provider's: the same command collects their answers")
+    told = f"{report.missing:,} of {report.asked:,} answers are missing"
+    if exported := sum(batch.rows for batch in state.open() if batch.state == "exported"):
+        return MissingAnswers(f"{told}, {exported:,} of them exported: bring their results with `batchbench import`")
+    return MissingAnswers(f"{told}, lost or given up by the provider: --rebuy-missing asks for them again")
+
+
+def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchError:
+    """Several errors at once are told as the first; what nobody foresaw is not swallowed."""
+    first: Exception = raised
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    if not isinstance(first, BatchbenchError):
+        raise raised
+    return first
+
+
+async def _tick(screen: Screen) -> None:
+    while True:
+        await anyio.sleep(0.2)
+        screen.tick()
+
+
+def resolutions(store: Store, pairs: Sequence[tuple[Compiled, Target]], words: list[str]) -> list[tuple[str, str]]:
+    """What the user knows about batches nobody else can tell of.
+
+    A word about a batch that none of these runs knows is a slip, and slips about money are not passed over.
+    """
+    said = [word.partition("=") for word in words]
+    for word, (nonce, equals, answer) in zip(words, said, strict=True):
         if not nonce or not equals or not answer:
             raise UsageError(f"--resolve {word!r} is not NONCE=void or NONCE=BATCH_ID")
-    return [(nonce, answer) for nonce, _, answer in pairs]
-
-
-def _check_resolutions(store: Store, pairs: list[tuple[Compiled, Target]], said: list[tuple[str, str]]) -> None:
-    """A word about a batch that none of these runs knows is a slip, and slips about money are not passed over."""
     known: set[str] = set()
     for item, target in pairs if said else []:
         path = store.cache / item.folder.name / target.slug / "journal"
         known |= journal.replay(runs.read_journal(path).events).batches.keys() if path.exists() else set()
-    for nonce, _ in said:
+    for nonce, _, _ in said:
         if nonce not in known:
             raise unknown("batch to resolve", nonce, known)
-
-
-def _unwrapped(main: Callable[[], object]) -> None:
-    """Run to the end; several errors at once are told as the first."""
-    try:
-        anyio.run(main)  # type: ignore[arg-type]
-    except BaseExceptionGroup as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from None
+    return [(nonce, answer) for nonce, _, answer in said]
 
 
 async def _stop_on_signal(stop: anyio.Event) -> None:
@@ -266,7 +276,7 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 
 def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
-    counts = outcomes(folder, state, wish.rows, wish.repetitions)
+    counts = runs.outcomes(folder, state, wish.rows, wish.repetitions)
     asked = wish.rows * wish.repetitions
     return Report(
         probe=item.probe.name,
@@ -282,16 +292,11 @@ def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: 
         seconds=round(seconds, 3),
         emulated=contact.target.emulated,
         sample_data=item.manifest.sample_data,
+        settings=settings(item, contact.target),
     )
 
 
-def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> dict[str, int]:
-    """How many of the rows asked for have which outcome, counted in the answers themselves."""
-    answers = runs.read_answers(folder, state).filter(pl.col("id") < rows, pl.col("rep") < repetitions)
-    return dict(answers.group_by("outcome").len().collect().rows())
-
-
-def _sentence(report: Report) -> str:
+def sentence(report: Report) -> str:
     stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
     return (
         f"{report.probe} {report.model}: {report.answered:,} of {report.asked:,} answered, {report.refused:,} refused, "
@@ -299,31 +304,3 @@ def _sentence(report: Report) -> str:
         f"{money.dollars(round(report.spent_usd * money.MILLION))} spent ({report.seconds:.1f} s) in {report.run}"
         f"  {' '.join(stamps)}"
     ).rstrip()
-
-
-def _display(args: argparse.Namespace, what: str, budget: int | None) -> "output.Live[Standing]":
-    began, at_first = time.monotonic(), -1
-
-    def line(standing: Standing) -> str:
-        nonlocal at_first
-        at_first = standing.answered if at_first < 0 else at_first
-        batches = ", ".join(f"{count} {state}" for state, count in standing.batches.items())
-        limit = "" if budget is None else f" of {money.dollars(budget)}"
-        return (
-            f"{what}: {standing.answered:,} of {standing.rows:,} answered, {standing.missing:,} missing; "
-            f"{batches or 'no batch yet'}; {money.dollars(standing.spent)} spent, "
-            f"{money.dollars(standing.reserved)} reserved{limit}{eta(standing, at_first, time.monotonic() - began)}"
-        )
-
-    return output.Live(args, line)
-
-
-def eta(standing: Standing, at_first: int, seconds: float) -> str:
-    """About how long the rest takes at the pace so far; nothing until there is a pace."""
-    done = standing.answered - at_first
-    left = standing.rows - standing.answered - standing.missing
-    if done <= 0 or left <= 0:
-        return ""
-    rest = round(left * seconds / done)
-    hours, minutes = divmod(rest // 60, 60)
-    return f"; about {hours} h {minutes} min left" if hours else f"; about {minutes} min {rest % 60} s left"

@@ -9,16 +9,31 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
-import msgspec
 
-from batchbench import runs
+from batchbench.clock import Clock
 from batchbench.dispatch.collect import collect
+from batchbench.dispatch.common import Common
+from batchbench.dispatch.files import bring, export, nonces
+from batchbench.dispatch.late import look_again
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, undecided
 from batchbench.dispatch.submit import submit_some
-from batchbench.dispatch.work import Clock, Standing, Wish, Work, refuse, together
-from batchbench.journal import Asked, Cancelling
+from batchbench.dispatch.waiting import what_for
+from batchbench.dispatch.work import Standing, Wish, Work, begin, together
+from batchbench.journal import Cancelling
 
-__all__ = ["Clock", "Standing", "Wish", "Work", "cancel", "dispatch", "resolve"]
+__all__ = [
+    "Clock",
+    "Common",
+    "Standing",
+    "Wish",
+    "Work",
+    "bring",
+    "cancel",
+    "dispatch",
+    "export",
+    "nonces",
+    "resolve",
+]
 
 
 async def dispatch(work: Work, stop: anyio.Event, report: Callable[[Standing], None]) -> Standing:
@@ -26,10 +41,14 @@ async def dispatch(work: Work, stop: anyio.Event, report: Callable[[Standing], N
 
     Once `stop` is set, nothing new is bought; batches at the provider's are left running.
     """
-    async with anyio.create_task_group() as group:
-        group.start_soon(_cancel_when, stop, group.cancel_scope)
-        await _rounds(work, report)
-        group.cancel_scope.cancel()
+    work.report = report
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_when, stop, group.cancel_scope)
+            await _rounds(work)
+            group.cancel_scope.cancel()
+    finally:
+        work.ended = True
     standing = work.standing()
     report(standing)
     if trouble := work.halt or undecided(work):
@@ -42,29 +61,27 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _rounds(work: Work, report: Callable[[Standing], None]) -> None:
+async def _rounds(work: Work) -> None:
     wish, state = work.wish, work.run.state
-    asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
-    if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
-        await work.append(asked)
-    for batch in state.open():
-        if batch.state in ("intent", "uploaded"):
-            await refuse(work, batch, "interrupted before it was sent")
+    await begin(work)
+    await look_again(work)
     pause = work.limits.poll[0]
     while True:
-        report(work.standing())
+        work.report(work.standing())
         await reconcile(work)
         ended = await poll(work)
-        busy = await together([partial(collect, work, batch, remote) for batch, remote in ended])
+        busy = await together([partial(collect, work, batch, remote) for batch, remote in ended], work.account.reading)
         if work.halt is None:
             busy |= await submit_some(work)
-        nothing_left = work.halt is not None or not any(runs.TODO in marks for marks in work.rows)
+        nothing_left = work.halt is not None or not work.unasked
         if nothing_left and not state.pending():
             await find_copies(work)
             return
+        if wish.detach and not busy:
+            return
         pause = work.limits.poll[0] if busy else min(pause * 1.5, work.limits.poll[1])
         if not busy:
-            await work.clock.sleep(pause)
+            await work.pause(pause, what_for(work))
 
 
 async def cancel(work: Work) -> int:

@@ -1,5 +1,6 @@
 """Collecting: every ended batch, whatever the way it ended, is brought to disk, read, and settled."""
 
+import msgspec
 from anyio import to_thread
 
 from batchbench import runs
@@ -8,7 +9,7 @@ from batchbench.dispatch.reconcile import unresolved
 from batchbench.dispatch.work import Work
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.ingest import Ingested, ingest
-from batchbench.journal import Batch, Part, Stored
+from batchbench.journal import Batch, Part, Ranges, Stored
 from batchbench.money import dollars
 from batchbench.providers.seam import Remote
 from batchbench.runs import Segment
@@ -26,21 +27,27 @@ async def collect(work: Work, batch: Batch, remote: Remote) -> None:
             await unresolved(work, batch, f"its answers cannot be fetched: {error}", [remote.id])
         return
     paths = [work.run.folder / part.file for part in sealed]
-    last_try = {row for (rep, row), count in work.attempts.items() if rep == batch.rep and count + 1 >= runs.ATTEMPTS}
-    found = await to_thread.run_sync(ingest, paths, batch, work.provider.decode, work.wish.price, last_try)
+    try:
+        found = await to_thread.run_sync(ingest, paths, batch, work.provider, work.wish.price)
+    except msgspec.DecodeError as error:
+        if not _later(work, batch):
+            await unresolved(work, batch, f"what the provider says of it makes no sense: {error}", [remote.id])
+        return
     if found.lacking and _later(work, batch):
         return  # a download that was cut looks like this, too: what is missing is not asked again before it is certain
-    await _store(work, batch, remote, sealed, found)
+    await keep(work, batch, remote, sealed, found)
 
 
 def _later(work: Work, batch: Batch) -> bool:
     """Put off a batch whose results lack something, meanwhile others go on; false if that was done often enough."""
     tries = work.fetches[batch.nonce] = work.fetches.get(batch.nonce, 0) + 1
-    work.due[batch.nonce] = work.now + work.limits.poll[0] * 3 ** (tries - 1)
+    work.due[batch.nonce] = work.uptime + work.limits.poll[0] * 3 ** (tries - 1)
     return tries < FETCHES
 
 
-async def _store(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+    """Put what was found in sealed result files on record, and settle the batch."""
+
     def write() -> Part:
         if found.strays:
             work.run.store.write(
@@ -58,18 +65,26 @@ async def _store(work: Work, batch: Batch, remote: Remote, sealed: list[Part], f
         missing=found.missing,
         quarantined=len(found.strays),
         cost=found.cost,
+        outcomes=found.outcomes,
     )
     await work.append(stored)
     work.collected.append(batch.intended)
     work.full_since = None
-    work.ceiling = min(work.limits.open_batches, work.ceiling + 1)
+    work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)
     work.mark(batch, batch.ranges, runs.ANSWERED)
-    work.mark(batch, found.again, runs.TODO)
     work.mark(batch, found.missing, runs.TODO if work.wish.rebuy_missing else runs.MISSING)
-    for start, stop in found.again:
-        for row in range(start, stop):
-            work.attempts[batch.rep, row] = work.attempts.get((batch.rep, row), 0) + 1
+    ask_again(work, batch, found.again)
     _judge(work, batch, remote, found)
+
+
+def ask_again(work: Work, batch: Batch, ranges: Ranges) -> None:
+    """Free rows that the provider did not get to; those it has not got to often enough are given up."""
+    work.mark(batch, ranges, runs.TODO)
+    for start, stop in ranges:
+        for row in range(start, stop):
+            tries = work.attempts[batch.rep, row] = work.attempts.get((batch.rep, row), 0) + 1
+            if tries >= runs.ATTEMPTS:
+                work.mark(batch, [(row, row + 1)], runs.GIVEN_UP)
 
 
 def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
@@ -106,18 +121,22 @@ async def _fetched(work: Work, batch: Batch, remote: Remote, *, again: bool) -> 
 
 
 async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
-    most = max(64 << 20, 4 * batch.rows * (work.run.target.max_tokens * 8 + 4096))
     for attempt in range(10):
         segment = Segment(work.run, batch.nonce, part)
         try:
-            await work.api.download(path, segment.take, most)
+            await work.api.download(path, segment.take, most_bytes(work, batch))
         except (Refused, Incomplete, *FAILURES) as error:
             segment.drop()
             if isinstance(error, Refused) and error.verdict not in ("retry", "slot"):
                 raise failure(error) from None
             if attempt == 9:
                 raise BatchbenchError(f"cannot fetch the answers of batch {batch.remote}: {error}") from None
-            await work.clock.sleep(min(60.0, work.limits.poll[0] * 2**attempt))
+            await work.pause(min(60.0, work.limits.poll[0] * 2**attempt), f"answers that cannot be fetched ({error})")
         else:
             return await to_thread.run_sync(segment.seal)
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+
+def most_bytes(work: Work, batch: Batch) -> int:
+    """More than the results of a batch can ever be."""
+    return max(64 << 20, 4 * batch.rows * (work.run.target.max_tokens * 8 + 4096))

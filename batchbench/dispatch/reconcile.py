@@ -4,21 +4,22 @@ import msgspec
 
 from batchbench import runs
 from batchbench.api import FAILURES, PATIENCE, Incomplete, ProviderError, Refused
-from batchbench.dispatch.work import AT_ONCE, Work, refuse
+from batchbench.dispatch.common import AT_ONCE
+from batchbench.dispatch.work import SKEW, Work, refuse
 from batchbench.errors import BatchbenchError, UnresolvedError
 from batchbench.ingest import CUSTOM_ID
 from batchbench.journal import Batch, Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.providers.seam import Remote
 
-SKEW = 600.0  # seconds that a provider's clock may be behind ours
 STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
+OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word
 
 
 async def poll(work: Work) -> list[tuple[Batch, Remote]]:
     """What has become of the batches at the provider's; those that have ended."""
     ended: list[tuple[Batch, Remote]] = []
     waiting = [batch for batch in work.run.state.open() if batch.state in ("created", "ended") and batch.remote]
-    waiting = [batch for batch in waiting if work.due.get(batch.nonce, 0.0) <= work.now]
+    waiting = [batch for batch in waiting if work.due.get(batch.nonce, 0.0) <= work.uptime]
     if not waiting:
         return ended
     seen: dict[str, Remote] = {}
@@ -29,18 +30,27 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
         remote = seen.get(batch.remote or "") or await look(work, batch)
         if remote is None:
             continue
-        if remote.state == "rejected":
+        work.progress[batch.nonce] = min(remote.done, batch.rows)
+        if remote.expires is not None and (work.api.now_there() or work.now) > remote.expires + OVERDUE:
+            work.overdue.add(batch.nonce)
+        if remote.state == "rejected" and not _blames_some(batch, remote):
             await refuse(work, batch, remote.problem)
             problem = BatchbenchError(f"the provider rejected batch {remote.id}: {remote.problem}")
             if remote.slot:
                 await queue_full(work, batch, problem)
             else:
                 work.halt = problem
-        elif remote.state == "ended":
+        elif remote.state != "running":
             if batch.state != "ended":
                 await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.word))
             ended.append((work.run.state.batches[batch.nonce], remote))
     return ended
+
+
+def _blames_some(batch: Batch, remote: Remote) -> bool:
+    """Whether a rejected batch would have been accepted without some of its requests, as far as one can tell."""
+    lines = remote.refused
+    return 0 < len(lines) < batch.rows and all(1 <= number <= batch.rows for number in lines)
 
 
 async def look(work: Work, batch: Batch) -> Remote | None:
@@ -51,8 +61,8 @@ async def look(work: Work, batch: Batch) -> Remote | None:
         if error.status != 404:
             raise
         strikes = work.strikes.setdefault(batch.nonce, [])
-        strikes.append(work.now)
-        if len(strikes) >= STRIKES and work.now >= strikes[0] + work.limits.settle:
+        strikes.append(work.uptime)
+        if len(strikes) >= STRIKES and work.uptime >= strikes[0] + work.limits.settle:
             await unresolved(work, batch, "the provider does not know the batch any more", [batch.remote or ""])
         return None
     except msgspec.DecodeError:
@@ -66,8 +76,8 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
     try:
         found = await work.provider.listing(work.api, since)
     except msgspec.DecodeError as error:
-        work.nonsense_since = work.nonsense_since or work.now
-        if work.now - work.nonsense_since > PATIENCE:
+        work.nonsense_since = work.nonsense_since or work.uptime
+        if work.uptime - work.nonsense_since > PATIENCE:
             raise BatchbenchError(f"the provider's list of batches makes no sense ({error})") from None
         return None
     work.nonsense_since = None
@@ -76,15 +86,15 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
 
 async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
     """Wait for one of our batches to end; if there is none, ask for less, and in the end give up."""
-    others = len(work.run.state.open())
-    work.ceiling = max(1, others)
+    others = len(work.account.open())
+    work.account.ceiling = max(1, others)
     if others:
         return
-    work.full_since = work.full_since or work.now
-    if batch.rows == 1 and work.now - work.full_since > PATIENCE:
+    work.full_since = work.full_since or work.uptime
+    if batch.rows == 1 and work.uptime - work.full_since > PATIENCE:
         work.halt = problem
     work.largest = max(1, batch.rows // 2)
-    await work.clock.sleep(work.limits.poll[1])
+    await work.pause(work.limits.poll[1], "room in the provider's queue")
 
 
 async def reconcile(work: Work) -> None:
@@ -92,8 +102,9 @@ async def reconcile(work: Work) -> None:
     unknown = [batch for batch in work.run.state.open() if batch.state == "creating"]
     if not unknown:
         return
-    asked_at = work.now
-    remotes = await listing(work, min(batch.sent for batch in unknown) - SKEW)
+    asked_at, knows_the_time = work.uptime, work.api.now_there() is not None
+    settled = {batch.nonce for batch in unknown if work.unanswered_for(batch) >= work.limits.settle}
+    remotes = await listing(work, min(map(work.sent_there, unknown)))
     if remotes is None:
         return
     taken = {batch.remote for batch in work.run.state.batches.values() if batch.remote}
@@ -102,7 +113,7 @@ async def reconcile(work: Work) -> None:
         mine, perhaps = await _ours(work, batch, strangers)
         if mine:
             await _adopt(work, batch, mine)
-        elif not perhaps and asked_at >= max(batch.sent, work.lost.get(batch.nonce, 0.0)) + work.limits.settle:
+        elif not perhaps and batch.nonce in settled and knows_the_time:
             # Twice, and both asked for after anything accepted must have shown: then it was never accepted.
             silences = work.silences.setdefault(batch.nonce, [])
             if silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
@@ -120,7 +131,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
     unreadable: list[str] = []
     for remote in strangers:
         # A provider that counts nothing says nothing about the size.
-        if remote.total not in (batch.rows, 0, None) or remote.created < batch.sent - SKEW:
+        if remote.total not in (batch.rows, 0, None) or remote.created < work.sent_there(batch):
             continue
         if remote.state != "ended":
             perhaps = True  # only the ids in its results can prove whose it is
@@ -133,7 +144,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
             unreadable.append(remote.id)
         elif not nonces & work.run.state.batches.keys():
             await work.append(Foreign(at=work.now, remote=remote.id))
-    if unreadable and not mine and work.now > batch.sent + work.limits.settle + PATIENCE:
+    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + PATIENCE:
         await unresolved(work, batch, "a batch that may be it cannot be read", unreadable)
     return mine, perhaps
 
@@ -168,9 +179,9 @@ async def find_copies(work: Work) -> None:
 
     Where only results tell whose a batch is, one of a size of ours is given a little time to end.
     """
-    until = work.now + work.limits.poll[1]
-    while work.collected and await _some_still_run(work) and work.now < until:
-        await work.clock.sleep(work.limits.poll[0])
+    until = work.uptime + work.limits.poll[1]
+    while work.collected and await _some_still_run(work) and work.uptime < until:
+        await work.pause(work.limits.poll[0], "a batch that may be a copy of ours to end")
 
 
 async def _some_still_run(work: Work) -> bool:
@@ -178,7 +189,8 @@ async def _some_still_run(work: Work) -> bool:
     state, perhaps = work.run.state, False
     known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
     sizes = {batch.rows for batch in state.batches.values()}
-    for remote in await listing(work, min(work.collected) - SKEW) or []:
+    ahead = (work.api.now_there() or work.now) - work.now
+    for remote in await listing(work, min(work.collected) + ahead - SKEW) or []:
         nonces = {remote.nonce or ""}
         if remote.id in known | state.foreign:
             continue
@@ -226,7 +238,7 @@ def undecided(work: Work) -> UnresolvedError | None:
 async def resolve(work: Work, nonce: str, answer: str) -> None:
     """Take a person's word for what became of a batch: `void`, or its id at the provider's."""
     batch = work.run.state.batches.get(nonce)
-    if batch is None or batch.state not in ("unresolved", "creating"):
+    if batch is None or batch.state not in ("unresolved", "creating", "exported"):
         return  # another run's, or settled long ago
     if answer == "void":
         await work.append(Void(at=work.now, nonce=nonce, reason="said by the user"))

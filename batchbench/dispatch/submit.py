@@ -9,13 +9,15 @@ from anyio import to_thread
 
 from batchbench import runs
 from batchbench.api import PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.reconcile import queue_full
-from batchbench.dispatch.work import AT_ONCE, Work, refuse, together
+from batchbench.dispatch.work import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.money import dollars
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
+GARBLED = 2  # how often the same requests may arrive damaged
 TRIAL = "Please answer with the word OK."
 
 
@@ -33,10 +35,11 @@ async def try_out(work: Work) -> None:
     """Ask one harmless question with our parameters, so that a refusal costs one request and not a batch of them."""
     target, price = work.run.target, work.wish.price.doubled()
     reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
-    affordable = work.affordable()
-    if affordable is not None and reserve > affordable:
-        raise BudgetReached(_out_of_money(work))
-    await work.append(Tried(at=work.now, reserve=reserve))
+    async with work.common.deciding:
+        affordable = work.affordable()
+        if affordable is not None and reserve > affordable:
+            raise BudgetReached(_out_of_money(work))
+        await work.append(Tried(at=work.now, reserve=reserve))
     try:
         answer = await work.provider.ask(work.api, target, TRIAL)
     except Refused as refused:
@@ -53,25 +56,30 @@ async def try_out(work: Work) -> None:
 async def submit_some(work: Work) -> bool:
     """Fill the queue as far as it goes; whether anything was submitted."""
     busy = False
-    if work.wish.trial and not work.run.state.passed and any(runs.TODO in marks for marks in work.rows):
+    if work.wish.trial and not work.run.state.passed and work.unasked:
         await try_out(work)
     while work.halt is None:
-        room = min(AT_ONCE, work.ceiling - len(work.run.state.open()))
-        chunks = []
-        for _ in range(room):
-            planned = await _plan(work)
-            if planned is None:
-                break
-            chunks.append(planned)
-        if not chunks:
-            return busy
-        busy = await together([partial(_submit, work, *chunk) for chunk in chunks])
+        async with work.account.submitting:
+            chunks = []
+            for _ in range(min(AT_ONCE, work.account.room(work))):
+                planned = await plan(work)
+                if planned is None:
+                    break
+                chunks.append(planned)
+            if not chunks:
+                return busy
+            busy = await together([partial(_submit, work, *chunk) for chunk in chunks], anyio.CapacityLimiter(AT_ONCE))
     return busy
 
 
-async def _plan(work: Work) -> tuple[str, Chunk] | None:
+async def plan(work: Work) -> tuple[str, Chunk] | None:
     """Choose the next rows to ask and put the intent on disk; null if there is nothing to ask, or not now."""
-    queued = sum(batch.rows for batch in work.run.state.open())
+    async with work.common.deciding:
+        return await _plan(work)
+
+
+async def _plan(work: Work) -> tuple[str, Chunk] | None:
+    queued = sum(batch.rows for batch in work.account.open())
     most = work.largest
     if work.limits.queued_requests is not None:
         most = min(most, work.limits.queued_requests - queued)
@@ -84,10 +92,10 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
         if not ranges:
             continue
         nonce = runs.new_nonce()
-        chunk = await to_thread.run_sync(_encode, work, nonce, rep, ranges, work.affordable())
+        chunk = await to_thread.run_sync(encode, work, nonce, rep, ranges, work.affordable())
         if not work.provider.names_batches and chunk.rows in {batch.rows for batch in work.run.state.open()}:
             return None  # the rows that are left would look like a batch that is open: wait for that one
-        if chunk.short and work.run.state.pending():
+        if chunk.short and work.common.pending():
             return None  # what open batches do not use of their reservations may pay for more
         bought = sum(batch.rows for batch in work.run.state.batches.values() if batch.stored)
         if chunk.rows == 0 or (chunk.short and chunk.rows * CRUMBS < bought):
@@ -101,7 +109,7 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
     return None
 
 
-def _encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
+def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
     """Write requests until the rows, the bytes or the money run out."""
     request = work.provider.encoder(work.run.target)
     bound, most_tokens = work.wish.price.bound, work.run.target.max_tokens
@@ -131,8 +139,7 @@ def _encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | 
 
 
 def _out_of_money(work: Work) -> str:
-    budget, spent = work.wish.budget or 0, work.run.state.spent()
-    held = work.run.state.reserved(work.now, work.limits.window)
+    budget, spent, held = work.common.budget or 0, work.common.spent(), work.common.reserved()
     return (
         f"the budget of {dollars(budget)} allows no further request ({dollars(spent)} spent, "
         f"{dollars(held)} reserved): raise --budget and run the same command"
@@ -164,7 +171,7 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
             await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
             return
         await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
-    await work.append(Creating(at=work.now, nonce=nonce))
+    await work.append(Creating(at=work.now, nonce=nonce, uptime=work.uptime, boot=work.clock.boot))
     no: Refused | None = None
     # From here to the next event, nothing may tear us away from the answer.
     with anyio.CancelScope(shield=True):
@@ -176,13 +183,26 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
         except Unsent as error:
             await refuse(work, batch, f"not sent: {error}")
             work.halt = BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later")
-        except (LostReply, msgspec.DecodeError):
-            work.lost[nonce] = work.now  # `creating` stands: the next round looks for it
+        except (LostReply, msgspec.DecodeError) as error:
+            work.lost[nonce] = work.uptime  # `creating` stands: the next round looks for it
+            if isinstance(error, LostReply) and error.garbled:
+                _garbled(work, batch, error)
         else:
             await work.append(Created(at=work.now, nonce=nonce, remote=remote.id))
             work.refused_since = None
     if no is not None:
         await _refused(work, batch, no)
+
+
+def _garbled(work: Work, batch: Batch, error: LostReply) -> None:
+    """A create that was damaged on its way: it is looked for like any other, and made anew once, but not for ever."""
+    first = batch.rep, batch.ranges[0][0]
+    work.garbled[first] = work.garbled.get(first, 0) + 1
+    if work.garbled[first] >= GARBLED:
+        work.halt = BatchbenchError(
+            f"the same requests were called unreadable {GARBLED} times ({error}): something between here and the "
+            "provider damages them; mend this, then run the same command"
+        )
 
 
 async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
@@ -202,8 +222,8 @@ async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
 
 async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
     """Nothing is being accepted: wait a while, and give up when that has lasted too long."""
-    work.refused_since = work.refused_since or work.now
-    if work.now - work.refused_since > PATIENCE:
+    work.refused_since = work.refused_since or work.uptime
+    if work.uptime - work.refused_since > PATIENCE:
         work.halt = trouble
     else:
-        await work.clock.sleep(max(pause, work.limits.poll[0]))
+        await work.pause(max(pause, work.limits.poll[0]), f"the provider to accept batches again ({trouble})")

@@ -1,6 +1,5 @@
 """One dispatch in progress: what is wanted, how far it is, and what every step needs."""
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
@@ -8,13 +7,17 @@ import msgspec
 from anyio import to_thread
 
 from batchbench import runs
+from batchbench.clock import Clock, clock_face
+from batchbench.dispatch.common import Common
 from batchbench.errors import BatchbenchError
-from batchbench.journal import AnyEvent, Batch, Ranges, Rejected
+from batchbench.journal import AnyEvent, Asked, Batch, Ranges, Rejected
 from batchbench.money import Price
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.runs import Run
 
-AT_ONCE = 2  # batches encoded, uploaded or read side by side
+SKEW = 600.0  # seconds that times told by a provider may be off
+LONG_AGO = 2 * 86_400.0  # seconds, the least to look back where nobody can tell how long ago something was
+GLANCE = 30.0  # seconds between two words about the same wait
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,34 +27,41 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # their prompts
     repetitions: int
     price: Price
-    budget: int | None = None  # micro-dollars for this run; null is no limit
+    budget: int | None = None  # micro-dollars for this run and those beside it; null is no limit
+    weight: float = 1.0  # its part of that, among runs that have a budget together
+    each: int = 0  # micro-dollars, the most that one row is expected to cost
     rebuy_missing: bool = False
     trial: bool = False  # ask one harmless question before the first batch is bought
+    detach: bool = False  # do not wait for batches that are running
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How far a run is."""
 
     rows: int
-    answered: int
+    done: int  # answered, refused or failed
     in_flight: int
+    progress: int  # of those in flight, done as far as the provider tells
     missing: int
     batches: dict[str, int]  # by state
     spent: int
     reserved: int
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """Time, so that tests can have their own."""
-
-    now: Callable[[], float] = time.time
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    waiting: str = ""  # for what, and until when; empty while there is something to do
 
 
 class Work:
     """One dispatch in progress: the run, and what is only of interest while it lasts."""
 
-    def __init__(self, run: Run, provider: Provider, limits: Limits, api: Calls, wish: Wish, clock: Clock) -> None:
+    def __init__(
+        self,
+        run: Run,
+        provider: Provider,
+        limits: Limits,
+        api: Calls,
+        wish: Wish,
+        clock: Clock,
+        common: Common | None = None,
+    ) -> None:
         self.run = run
         self.provider = provider
         self.limits = limits
@@ -59,20 +69,29 @@ class Work:
         self.wish = wish
         self.clock = clock
         self.rows = run.progress(wish.rows, wish.repetitions, rebuy_missing=wish.rebuy_missing)
-        self.attempts = _attempts(run)
-        self.ceiling = limits.open_batches  # learnt: how many batches the provider queues at once
+        self.attempts = run.state.attempts()
+        self.report: Callable[[Standing], None] = lambda _: None
+        self.waiting = ""
+        self.progress: dict[str, int] = {}  # requests of a batch that are done, as the provider tells
         self.largest = limits.requests  # learnt: how many requests it takes in one
+        # Times here are uptimes: nobody can set that clock, and nothing here outlives the process.
+        self.began = clock.uptime()
         self.strikes: dict[str, list[float]] = {}  # when the provider did not know a batch
         self.silences: dict[str, list[float]] = {}  # when listings that lacked a batch were asked for
-        self.collected: list[float] = []  # when the batches were intended that this process has stored
         self.lost: dict[str, float] = {}  # when a create was left without an answer
-        self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
-        self.due: dict[str, float] = {}  # when to fetch them again
+        self.due: dict[str, float] = {}  # when to fetch results again that lacked something
         self.full_since: float | None = None  # how long the queue has had no room, and not because of us
         self.nonsense_since: float | None = None  # how long listings have made no sense
-        self.halt: BatchbenchError | None = None  # why no more is to be submitted
         self.refused_since: float | None = None  # how long nothing but refusals have come
+        self.collected: list[float] = []  # when the batches were intended that this process has stored, by the wall
+        self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
+        self.garbled: dict[tuple[int, int], int] = {}  # how often a create that begins with a row did not arrive whole
+        self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word
+        self.halt: BatchbenchError | None = None  # why no more is to be submitted
         self._lock = anyio.Lock()  # lines of the journal are chained, so they are written one at a time
+        self.ended = False  # the dispatch is over, one way or another
+        self.common = common or Common(wish.budget)
+        self.account = self.common.join(self)
 
     async def append(self, event: AnyEvent) -> None:
         """Put an event on disk, off the event loop."""
@@ -84,6 +103,38 @@ class Work:
         """Seconds since 1970."""
         return self.clock.now()
 
+    @property
+    def uptime(self) -> float:
+        """Seconds, for comparing with each other."""
+        return self.clock.uptime()
+
+    async def pause(self, seconds: float, why: str) -> None:
+        """Wait, and let people know for what and how long."""
+        until = self.uptime + seconds
+        self.waiting = f"waiting for {why}; next look at {clock_face(self.now + seconds)}"
+        while (left := until - self.uptime) > 0:
+            if seconds >= 1:
+                self.report(self.standing())
+            await self.clock.sleep(min(left, GLANCE))
+        self.waiting = ""
+
+    def same_boot(self, batch: Batch) -> bool:
+        """Whether the uptime at which a create left can be compared with that of now."""
+        return batch.sent is not None and batch.sent.boot == self.clock.boot != ""
+
+    def unanswered_for(self, batch: Batch) -> float:
+        """Seconds for which a create has surely been out; where nobody can tell, since this process began."""
+        began = batch.sent.uptime if batch.sent and self.same_boot(batch) else self.began
+        return self.uptime - max(began, self.lost.get(batch.nonce, began))
+
+    def sent_there(self, batch: Batch) -> float:
+        """When a create left, by the provider's clock, or earlier: our own may be wrong, or have been set since."""
+        there = self.api.now_there()
+        now = self.now if there is None else there
+        if batch.sent and self.same_boot(batch):
+            return now - (self.uptime - batch.sent.uptime) - SKEW
+        return now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO) - SKEW
+
     def mark(self, batch: Batch, ranges: Ranges, value: int) -> None:
         """Set what has become of rows; those of a repetition that nobody asks for now are of no interest."""
         if batch.rep < len(self.rows):
@@ -91,9 +142,25 @@ class Work:
 
     def affordable(self) -> int | None:
         """Micro-dollars that may still be promised; null is no limit."""
-        if self.wish.budget is None:
-            return None
-        return self.wish.budget - self.run.state.spent() - self.run.state.reserved(self.now, self.limits.window)
+        return self.common.affordable(self)
+
+    def owed(self) -> int:
+        """Micro-dollars spent, or promised."""
+        return self.run.state.spent() + self.run.state.reserved(self.now, self.limits.window)
+
+    @property
+    def asking(self) -> bool:
+        """Whether it may still buy something."""
+        return not self.ended and self.halt is None
+
+    @property
+    def unasked(self) -> bool:
+        """Whether there are requests that are in no batch yet."""
+        return any(runs.TODO in marks for marks in self.rows)
+
+    def todo(self) -> int:
+        """Requests that are in no batch yet."""
+        return sum(marks.count(runs.TODO) for marks in self.rows)
 
     def standing(self) -> Standing:
         """How far the run is."""
@@ -103,13 +170,26 @@ class Work:
             states[batch.state] = states.get(batch.state, 0) + 1
         return Standing(
             rows=self.wish.rows * self.wish.repetitions,
-            answered=counts[runs.ANSWERED],
+            done=counts[runs.ANSWERED],
             in_flight=counts[runs.IN_FLIGHT],
+            progress=sum(self.progress.get(batch.nonce, 0) for batch in self.run.state.open()),
             missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
             batches=states,
             spent=self.run.state.spent(),
             reserved=self.run.state.reserved(self.now, self.limits.window),
+            waiting=self.waiting,
         )
+
+
+async def begin(work: Work) -> None:
+    """Note what is asked for, and let go of what was interrupted before it was sent."""
+    wish, state = work.wish, work.run.state
+    asked = Asked(at=work.now, items=wish.items, repetitions=wish.repetitions, budget=wish.budget, rates=wish.price)
+    if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(asked, at=0.0):
+        await work.append(asked)
+    for batch in state.open():
+        if batch.state in ("intent", "uploaded"):
+            await refuse(work, batch, "interrupted before it was sent")
 
 
 async def refuse(work: Work, batch: Batch, reason: str) -> None:
@@ -118,9 +198,8 @@ async def refuse(work: Work, batch: Batch, reason: str) -> None:
     work.mark(batch, batch.ranges, runs.TODO)
 
 
-async def together(steps: Sequence[Callable[[], Awaitable[None]]]) -> bool:
+async def together(steps: Sequence[Callable[[], Awaitable[None]]], limiter: anyio.CapacityLimiter) -> bool:
     """Take steps side by side, a few at a time; whether there were any."""
-    limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def limited(step: Callable[[], Awaitable[None]]) -> None:
         async with limiter:
@@ -130,12 +209,3 @@ async def together(steps: Sequence[Callable[[], Awaitable[None]]]) -> bool:
         for step in steps:
             group.start_soon(limited, step)
     return bool(steps)
-
-
-def _attempts(run: Run) -> dict[tuple[int, int], int]:
-    attempts: dict[tuple[int, int], int] = {}
-    for batch in run.state.batches.values():
-        for start, stop in batch.stored.again if batch.stored else []:
-            for row in range(start, stop):
-                attempts[batch.rep, row] = attempts.get((batch.rep, row), 0) + 1
-    return attempts

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from batchbench.emulator import events as ev
-from batchbench.emulator.catalogue import Where
 from batchbench.emulator.clock import Clock
 from batchbench.emulator.faults import Faults, Fired, Rule
+from batchbench.emulator.faults.catalogue import Where
 from batchbench.emulator.ledger import Ledger
 from batchbench.emulator.limits import Delays, Limits, Price
 from batchbench.emulator.persona import Persona, persona

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from batchbench.emulator import anthropic_wire, openai_codec, validation, work
 from batchbench.emulator import events as ev
+from batchbench.emulator import work
+from batchbench.emulator.anthropic import wire as anthropic_wire
 from batchbench.emulator.desk import Desk
 from batchbench.emulator.lifecycle import Step, next_step
+from batchbench.emulator.openai import codec as openai_codec
+from batchbench.emulator.openai import validation
 from batchbench.emulator.state import Batch, spell
 
 

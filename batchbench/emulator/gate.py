@@ -10,9 +10,10 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from batchbench.emulator import download_faults, http_faults
 from batchbench.emulator import events as ev
 from batchbench.emulator.desk import Desk
+from batchbench.emulator.faults import download as download_faults
+from batchbench.emulator.faults import http as http_faults
 from batchbench.emulator.replies import Fail, error, fail
 from batchbench.emulator.work import write_all
 

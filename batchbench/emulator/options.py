@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped, or print the catalogue."""
     if args.list_faults:
-        from batchbench.emulator.catalogue import listing
+        from batchbench.emulator.faults.catalogue import listing
 
         print(listing())  # noqa: T201 - what was asked for
         return 0

@@ -3,9 +3,10 @@
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import anthropic_wire, openai_wire
 from batchbench.emulator.answers import Problem
+from batchbench.emulator.anthropic import wire as anthropic_wire
 from batchbench.emulator.events import Dialect
+from batchbench.emulator.openai import wire as openai_wire
 
 # Anthropic's error type by status; anything else is an `api_error`.
 TYPES = {

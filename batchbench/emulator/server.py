@@ -15,12 +15,16 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import anthropic_batches, anthropic_sync, openai_batches, openai_files, openai_sync
 from batchbench.emulator import events as ev
 from batchbench.emulator.answers import Problem
+from batchbench.emulator.anthropic import batches as anthropic_batches
+from batchbench.emulator.anthropic import sync as anthropic_sync
 from batchbench.emulator.desk import Desk, Settings
 from batchbench.emulator.foreman import Foreman
 from batchbench.emulator.gate import read_body
+from batchbench.emulator.openai import batches as openai_batches
+from batchbench.emulator.openai import files as openai_files
+from batchbench.emulator.openai import sync as openai_sync
 from batchbench.emulator.replies import Fail, error, fail, reply
 from batchbench.emulator.state import spell
 from batchbench.errors import LockedError, UsageError

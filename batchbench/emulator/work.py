@@ -20,9 +20,9 @@ import msgspec
 from batchbench.emulator.answers import TWISTS, Problem, Result
 from batchbench.emulator.events import Counts, Dialect, Outcome
 from batchbench.emulator.faults import Faults
+from batchbench.emulator.faults.line import ERRORS, damage, with_id
 from batchbench.emulator.limits import Price
-from batchbench.emulator.line_faults import ERRORS, damage, with_id
-from batchbench.emulator.validation import Abandoned
+from batchbench.emulator.openai.validation import Abandoned
 
 BUFFER = 1 << 20
 BLOCK = 1_000  # answers in one `billed` event

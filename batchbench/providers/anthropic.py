@@ -53,12 +53,17 @@ async def create(http: Http, nonce: str, file: str | None, requests: Sequence[by
     for request in requests:
         parts += [request, b","]
     parts[-1] = b"]}"
-    return _remote(msgspec.json.decode(await http.once(PATH, parts), type=_Batch))
+    return read(await http.once(PATH, parts))
 
 
 async def get(http: Http, batch: str) -> Remote:
     """One batch."""
-    return _remote(msgspec.json.decode(await http.get(f"{PATH}/{batch}"), type=_Batch))
+    return read(await http.get(f"{PATH}/{batch}"))
+
+
+def read(content: bytes) -> Remote:
+    """A batch as the API tells of it."""
+    return _remote(msgspec.json.decode(content, type=_Batch))
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
@@ -126,7 +131,7 @@ def problem(status: int, content: bytes) -> Problem:
     try:
         error = msgspec.json.decode(content, type=_Failure).error
     except msgspec.DecodeError:
-        return Problem(status=status, message=content[:200].decode(errors="replace"))
+        return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
     code = (error.details or _Details()).error_code or ""
     return Problem(status=status, type=error.type or "", code=code, message=error.message or "")
 
@@ -143,6 +148,8 @@ def verdict(problem: Problem) -> Verdict:
         return "slot"
     if problem.status in (408, 409, 429) or problem.status >= 500:
         return "retry"
+    if problem.status == 400 and (not problem.told or "not valid JSON" in problem.message):
+        return "garbled"  # every body of ours is valid
     return "refused"
 
 
@@ -252,6 +259,7 @@ PROVIDER = Provider(
     upload=None,
     create=create,
     get=get,
+    read=read,
     listing=listing,
     cancel=cancel,
     ask=ask,

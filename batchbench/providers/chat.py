@@ -7,7 +7,27 @@ batches holds for them; `spool.py` carries them out, one call per request.
 import msgspec
 
 from batchbench.providers import openai
-from batchbench.providers.seam import Limits
+from batchbench.providers.seam import Limits, Line, Problem, Verdict
+
+
+class _Lost(msgspec.Struct, gc=False):
+    lost: int = 0
+
+
+_decode_lost = msgspec.json.Decoder(_Lost).decode
+
+
+def decode(line: bytes) -> Line:
+    """A line of the results, with what the spool has noted of calls before the one that succeeded."""
+    answer, lost = openai.decode(line), _decode_lost(line).lost
+    return msgspec.structs.replace(answer, lost=lost) if lost else answer
+
+
+def verdict(problem: Problem) -> Verdict:
+    """As OpenAI's, but that every such server has a format of its own for errors."""
+    found = openai.verdict(problem)
+    return "refused" if found == "garbled" else found
+
 
 PROVIDER = msgspec.structs.replace(
     openai.PROVIDER,
@@ -18,4 +38,6 @@ PROVIDER = msgspec.structs.replace(
     limits=Limits(requests=5_000, bytes=200_000_000, open_batches=1, settle=0, poll=(0.2, 2.0)),
     headers=lambda key: {"Authorization": f"Bearer {key}"} if key else {},
     check=lambda _: None,
+    decode=decode,
+    verdict=verdict,
 )

@@ -80,12 +80,17 @@ async def create(http: Http, nonce: str, file: str | None, requests: Sequence[by
         "completion_window": "24h",
         "metadata": {"batchbench": nonce},
     }
-    return _remote(msgspec.json.decode(await http.once("/batches", msgspec.json.encode(order)), type=_Batch))
+    return read(await http.once("/batches", msgspec.json.encode(order)))
 
 
 async def get(http: Http, batch: str) -> Remote:
     """One batch."""
-    return _remote(msgspec.json.decode(await http.get(f"/batches/{batch}"), type=_Batch))
+    return read(await http.get(f"/batches/{batch}"))
+
+
+def read(content: bytes) -> Remote:
+    """A batch as the API tells of it."""
+    return _remote(msgspec.json.decode(content, type=_Batch))
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
@@ -168,7 +173,7 @@ def problem(status: int, content: bytes) -> Problem:
     try:
         error = msgspec.json.decode(content, type=_Failure).error
     except msgspec.DecodeError:
-        return Problem(status=status, message=content[:200].decode(errors="replace"))
+        return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
     return Problem(status=status, type=error.type or "", code=str(error.code or ""), message=error.message or "")
 
 
@@ -180,6 +185,11 @@ UNPAID = {
     "organization_usage_limit_exceeded",
     "billing_hard_limit_reached",
 }
+
+
+UNREADABLE = re.compile("not valid JSON|could not parse the JSON body")
+# What these codes complain about is the same in every request, so that no line is more to blame than others.
+SHARED = {"model_not_found", "model_mismatch", "url_mismatch", "invalid_method", "invalid_url"}
 
 
 def verdict(problem: Problem) -> Verdict:
@@ -194,6 +204,8 @@ def verdict(problem: Problem) -> Verdict:
         return "retry"
     if problem.status == 400 and "annot find file" in problem.message:
         return "retry"  # a file that was uploaded a moment ago may not be visible everywhere yet
+    if problem.status == 400 and (not problem.told or UNREADABLE.search(problem.message)):
+        return "garbled"  # every body of ours is valid
     return "refused"
 
 
@@ -251,6 +263,10 @@ def _remote(batch: _Batch) -> Remote:
     errors = batch.errors.data if batch.errors else []
     counts = batch.request_counts or _Counts()
     files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
+    parts = [(name, f"/files/{file}/content") for name, file in files if file]
+    refused = {error.line: f"{error.code}: {error.message}" for error in reversed(errors) if error.line is not None}
+    if any(error.line is None or error.code in SHARED for error in errors):
+        refused = {}
     return Remote(
         id=batch.id,
         state=state,  # type: ignore[arg-type]
@@ -261,8 +277,9 @@ def _remote(batch: _Batch) -> Remote:
         done=(counts.completed or 0) + (counts.failed or 0),
         nonce=(batch.metadata or {}).get("batchbench"),
         file=batch.input_file_id,
-        parts=[(name, f"/files/{file}/content") for name, file in files if file],
+        parts=[("refusal", f"/batches/{batch.id}")] if state == "rejected" and refused else parts,
         problem="; ".join(f"{error.code}: {error.message}" for error in errors[:3]),
+        refused=refused,
         slot=any(error.code == "token_limit_exceeded" for error in errors),
     )
 
@@ -347,6 +364,7 @@ PROVIDER = Provider(
     upload=upload,
     create=create,
     get=get,
+    read=read,
     listing=listing,
     cancel=cancel,
     ask=ask,

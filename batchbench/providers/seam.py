@@ -17,6 +17,7 @@ Verdict = Literal[
     "slot",  # the queue is full: again, once one of our batches has ended
     "split",  # too large: again, as two
     "fatal",  # no call of this run will succeed: key, billing, model
+    "garbled",  # what arrived was not what we sent, or the answer is not the provider's: nobody knows
     "refused",  # this very call will never succeed
 ]
 
@@ -47,6 +48,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None  # its input file
     parts: list[tuple[str, str]] = []  # name and path of each result file
     problem: str = ""  # why it was rejected
+    refused: dict[int, str] = {}  # which lines of its input, from 1, are to blame for that, and why
     slot: bool = False  # rejected only because the queue was full
 
 
@@ -64,6 +66,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     again: bool = False  # not answered through no fault of the request: ask again
     logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token
     usage: bool = True  # whether the provider said what it used
+    lost: int = 0  # calls for the same request that may have been answered and charged, too
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""
     code: str = ""
     message: str = ""
+    told: bool = True  # false: not in the provider's own format, so maybe not by the provider at all
 
 
 class Http(Protocol):
@@ -100,6 +104,9 @@ class Calls(Http, Protocol):
     async def peek(self, path: str) -> bytes:
         """The beginning of a file."""
 
+    def now_there(self) -> float | None:
+        """What time it is by the provider's own clock, in seconds since 1970; null before it has told."""
+
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """One API."""
@@ -115,6 +122,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     upload: Callable[[Http, str, Sequence[bytes]], Awaitable[str]] | None  # nonce and requests; the file's id
     create: Callable[[Http, str, str | None, Sequence[bytes]], Awaitable[Remote]]  # nonce, file, requests
     get: Callable[[Http, str], Awaitable[Remote]]
+    read: Callable[[bytes], Remote]  # what `get` makes of the provider's answer
     listing: Callable[[Http, float], Awaitable[list[Remote]]]  # every batch since then, newest first
     cancel: Callable[[Http, str], Awaitable[None]]
     ask: Callable[[Http, Target, str], Awaitable[Line]]  # one prompt at once, outside any batch

@@ -144,19 +144,10 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
         first=min(worked, default=None),
         last=max(worked, default=None),
         data=manifest.data if manifest else {},
-        outdated=manifest is not None and _outdated(state, manifest, analysis),
+        outdated=state.answered() != analysis.origin.stored,
     )
     mean = _mean_bytes(manifest_folder, manifest) if manifest else None
     return _cost(state, probe, provenance.target, mean), provenance
-
-
-def _outdated(state: State, manifest: Manifest, analysis: Analysis) -> bool:
-    """Whether more has been asked for, or has come back, than the analysis knows of."""
-    asked = state.asked.items * manifest.variants * state.asked.repetitions if state.asked else 0
-    back = sum(batch.stored.answered for batch in state.batches.values() if batch.stored)
-    first = analysis.missing[0].stratum if analysis.missing else ""
-    absent = sum(group.absent for group in analysis.missing if group.stratum == first)
-    return asked > analysis.coverage.asked or min(back, asked) > analysis.coverage.asked - absent
 
 
 def _cost(state: State, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:

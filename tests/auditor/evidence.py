@@ -70,6 +70,7 @@ class Submission:
     twice: list[str] = field(default_factory=list)  # ids billed more than once within the batch
     ended: tuple[float, int] | None = None  # time, line
     struck: set[str] = field(default_factory=set)  # ids whose result lines the provider damaged
+    blamed: set[int] = field(default_factory=set)  # lines for which it refused the whole batch
 
     def rows(self) -> list[Row]:
         return [parsed(one) for one in self.ids]
@@ -112,6 +113,7 @@ class Ledger:
                 case "failed" | "ended":
                     batch.ended = (event["at"], place)
                     batch.struck |= {one for ids in event.get("struck", {}).values() for one in ids}
+                    batch.blamed = {error["line"] for error in event.get("errors", []) if error.get("line")}
         return cls(events, batches, len(content))
 
 
@@ -148,7 +150,9 @@ class Folder:
     @classmethod
     def read(cls, path: Path) -> "Folder":
         target = json.loads((path / "run.json").read_bytes())["target"]
-        found = {file.stem: pl.read_parquet(file.read_bytes()).to_dicts() for file in path.glob("answers/*.parquet")}
+        found: dict[str, list[Json]] = {}
+        for file in sorted(path.glob("answers/*.parquet")):
+            found.setdefault(file.stem.partition("-")[0], []).extend(pl.read_parquet(file.read_bytes()).to_dicts())
         return cls(path, target, found)
 
     def files(self) -> dict[str, Path]:

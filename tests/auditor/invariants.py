@@ -11,6 +11,7 @@ from typing import Any
 from tests.auditor.evidence import Folder, Journal, Json, Ledger, Manifest, Row, Submission, digest, read_line, rows_of
 
 WINDOW = 86_400.0  # seconds for which a void batch's reserve stands
+TRIES = 3  # after which a row that no batch got to is given up
 STEPS = {  # event -> states it may follow; "" is no state yet
     "intent": {""},
     "uploaded": {"intent"},
@@ -53,7 +54,11 @@ class Case:
             self.created.setdefault(event["remote"], []).append(event)
         self.copies = {event["remote"] for event in self.journal.kind("duplicate")}
         self.unresolved = {one for event in self.journal.kind("unresolved") for one in event["candidates"]}
-        self.stored = {event["nonce"]: event for event in self.journal.kind("stored")}
+        for event in self.journal.kind("stored", "late"):
+            before = self.stored.get(event["nonce"], {"parts": [], "again": [], "answered": 0})
+            parts, again = before["parts"] + event["parts"], before["again"] + event["again"]
+            answered = event.get("answered", before["answered"] + sum(event["outcomes"].values()))
+            self.stored[event["nonce"]] = {**event, "parts": parts, "again": again, "answered": answered}
 
     def states(self) -> dict[str, str]:
         return {e["nonce"]: e["event"] for e in self.journal.events if e["event"] in STEPS}
@@ -161,7 +166,11 @@ def i6(case: Case) -> Check:
     for custom_id, row in _kept(case).items():
         nonce = custom_id.partition("-")[0]
         batch = case.ledger.batches.get(by_nonce.get(nonce, ""))
-        if batch is None or custom_id not in ids[nonce]:
+        if batch and batch.blamed:
+            asked = rows_of(case.intents[nonce]["ranges"])
+            if row["outcome"] != "failed" or asked.index(row["id"]) + 1 not in batch.blamed:
+                yield f"{custom_id} is kept, and was not to blame for the end of its batch"
+        elif batch is None or custom_id not in ids[nonce]:
             yield f"{custom_id} is kept, and no batch of that nonce held it"
         elif row["outcome"] in ("answered", "truncated", "refused") and custom_id not in batch.billed:
             yield f"{custom_id} is kept, and was never billed"
@@ -221,7 +230,8 @@ def i9(case: Case) -> Check:
 
 
 def _journal_within_budget(case: Case) -> Generator[str, None, None]:
-    spent, rates, budget = 0, {}, None
+    rates, budget = {}, None
+    costs: dict[str, int] = {}
     held: dict[str, int] = {}
     voids: dict[str, float] = {}
     for event in case.journal.events:
@@ -232,8 +242,8 @@ def _journal_within_budget(case: Case) -> Generator[str, None, None]:
             case "intent":
                 held[nonce] = event["reserve"]
                 now = sum(amount for one, amount in held.items() if event["at"] < voids.get(one, event["at"]) + WINDOW)
-                if budget is not None and spent + now > budget:
-                    yield f"{nonce}: {spent} spent and {now} reserved exceed {budget}"
+                if budget is not None and sum(costs.values()) + now > budget:
+                    yield f"{nonce}: {sum(costs.values())} spent and {now} reserved exceed {budget}"
                 least = sum(case.bound(row, rates) for row in rows_of(event["ranges"]))
                 if event["reserve"] < least:
                     yield f"{nonce} reserves {event['reserve']}, and may cost {least}"
@@ -242,11 +252,13 @@ def _journal_within_budget(case: Case) -> Generator[str, None, None]:
             case "tried":
                 held["trial"] = held.get("trial", 0) + event["reserve"]
             case "passed":
-                spent += event["cost"]
+                costs["trial"] = costs.get("trial", 0) + event["cost"]
                 held["trial"] = 0
             case "stored" | "rejected":
-                spent += event.get("cost", 0)
+                costs[nonce] = event.get("cost", 0)
                 held.pop(nonce)
+            case "late":
+                costs[nonce] = event["cost"]
             case "void":
                 voids[nonce] = event["at"]
 
@@ -259,20 +271,26 @@ def i10(case: Case) -> Check:
             yield f"{nonce}: answered, again and missing are not the rows it asked"
     asked = case.journal.kind("asked")[-1]
     wanted = {(r, k) for r in range(asked["items"] * case.manifest.variants) for k in range(asked["repetitions"])}
-    answered_rows = {(row["id"], row["rep"]) for rows in case.folder.answers.values() for row in rows} & wanted
-    missing = {
-        (row, case.intents[nonce]["rep"]) for nonce, event in case.stored.items() for row in rows_of(event["missing"])
-    }
-    missing = (missing & wanted) - answered_rows
+    ends = {(row["id"], row["rep"]): row["outcome"] for rows in case.folder.answers.values() for row in rows}
+    ends = {row: end for row, end in ends.items() if row in wanted}
+    fruitless = [
+        {name: [(row, case.intents[nonce]["rep"]) for row in rows_of(event[name])] for name in ("missing", "again")}
+        for nonce, event in case.stored.items()
+    ]
+    tries = Counter(row for one in fruitless for row in one["again"])
+    missing = {row for one in fruitless for row in one["missing"]} | {row for row in tries if tries[row] >= TRIES}
+    missing = (missing & wanted) - ends.keys()
     if case.status is not None:
-        mine = {"asked": len(wanted), "answered": len(answered_rows), "missing": len(missing)}
+        count = Counter(ends.values())
+        mine = {"asked": len(wanted), "answered": count["answered"] + count["truncated"], "missing": len(missing)}
+        mine |= {"refused": count["refused"] + count["filtered"], "failed": count["failed"]}
         told_by = {name: case.status[name] for name in mine}
         if told_by != mine:
             yield f"status says {told_by}, the files say {mine}"
     states = Counter(case.states().values())
     if not case.unfinished and set(states) - {"stored", "void", "rejected", "unresolved"}:
         yield f"the run has stopped with batches open: {dict(states)}"
-    return f"{len(answered_rows)} of {len(wanted)} answered, {len(missing)} missing, {dict(states)}"
+    return f"{len(ends)} of {len(wanted)} answered or failed, {len(missing)} missing, {dict(states)}"
 
 
 def i12(case: Case) -> Check:
@@ -310,8 +328,8 @@ def i14(case: Case) -> Check:
     files = case.folder.files()
     for name, path in files.items():
         nonce = Path(name).name.removeprefix(".scratch-").split(".")[0].partition("-")[0]
-        quarantined = name.startswith("quarantine/") and nonce in case.stored
-        if name not in known and not quarantined and nonce not in open_yet:
+        beside = name.startswith(("quarantine/", "spool/")) and nonce in case.intents
+        if name not in known and not beside and nonce not in open_yet:
             yield f"{name}: nobody knows this file"
         if stat.S_IMODE(path.lstat().st_mode) & 0o077 or not path.is_file() or path.is_symlink():
             yield f"{name}: others may read it, or it is no plain file"

@@ -320,8 +320,10 @@ def test_whatever_happens_after_the_end_is_noticed(copy: Copy) -> None:
 
 
 def test_status_is_held_against_the_files(copy: Copy) -> None:
-    assert found(copy, status={"asked": 80, "answered": 80, "missing": 0}) == set()
-    assert found(copy, status={"asked": 80, "answered": 79, "missing": 1}) == {"I10"}
+    told = {"asked": 80, "answered": 80, "refused": 0, "failed": 0, "missing": 0}
+    assert found(copy, status=told) == set()
+    assert found(copy, status={**told, "answered": 79, "missing": 1}) == {"I10"}
+    assert found(copy, status={**told, "answered": 79, "failed": 1}) == {"I10"}
 
 
 def test_the_program_prints_a_line_per_invariant(copy: Copy) -> None:

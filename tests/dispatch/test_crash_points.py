@@ -20,7 +20,7 @@ PLACES = (
     *("once-before-send", "once-after-reply", "download-piece"),
     *("segment-written", "segment-synced", "segment-renamed", "answers-before", "answers-after"),
 )
-SPOOLED = {"spool-line"}  # passed by `chat` alone, which has tests of its own
+SPOOLED = {"spool-call", "spool-line"}  # passed by `chat` alone, which has tests of its own
 ORDINARY = ("opened", "asked", "intent", "uploaded", "creating", "created", "ended", "stored")
 # Events that need something to go wrong: the rules that make it, and words for the client.
 TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
@@ -31,7 +31,8 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "tried": ([], ("--trial", "always")),
     "passed": ([], ("--trial", "always")),
 }
-OTHERS = {"unresolved", "cancelling", "failed"}  # each has a test of its own below
+OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has a test of its own below
+CARRIED = {"exported"}  # never by a dispatcher: test_files.py
 
 
 def events_of(dialect: str) -> list[str]:
@@ -90,7 +91,7 @@ def test_every_place_in_the_source_is_on_the_list() -> None:
 
 def test_every_event_is_on_the_list() -> None:
     kinds: tuple[type, ...] = journal.AnyEvent.__args__
-    assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS}
+    assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *CARRIED}
 
 
 def test_a_client_that_dies_everywhere_in_turn_pays_once(stage: Stage) -> None:
@@ -120,6 +121,18 @@ def test_a_client_that_dies_while_it_gives_up_on_a_batch_gives_up_again(stage: S
     assert scene.run(k=10, size=5).code == 4
     assert len(scene.accepted()) == len(scene.journal("unresolved")) == 2
     scene.audit()
+
+
+def test_a_client_that_dies_over_answers_that_came_late_keeps_them(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "cut-line", "first": 5}])
+    assert scene.run(k=40, size=20).code == 6
+    for name in ("download-piece", "segment-renamed", "answers-after", *steps("late")):
+        done = scene.run(k=40, size=20, crash=f"{name}:1")
+        assert done.code == KILLED, (name, done)
+    done = scene.run(k=40, size=20)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done
+    assert len(scene.accepted()) == 2
+    scene.audit(status=True)
 
 
 @pytest.mark.parametrize("dialect", BOTH)

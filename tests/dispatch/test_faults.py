@@ -5,10 +5,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import polars as pl
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import DIALECTS, Json, Ran, Scene
+from tests.dispatch.scene import BOTH, DIALECTS, Json, Ran, Scene, ended, wait_until
 
 ROWS, SIZE = 48, 12
 
@@ -31,6 +32,9 @@ STORIES = {
     "half of it expires and the file is cut": Story(
         [{"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}, {"do": "cut-line", "first": 1}], answered=None
     ),
+    "its lines are refused without end": Story(
+        [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",)
+    ),
     "somebody cancels it": Story(
         [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by somebody else"
     ),
@@ -46,6 +50,7 @@ STORIES = {
     "a refused key": Story([{"do": "401-revoked", "on": "create"}], 77, 0, "refuses the key"),
     "an error after acting": Story([{"do": "500-after", "on": "create"}]),
     "nonsense after acting": Story([{"do": "html-after", "on": "create"}]),
+    "a create that never arrives whole": Story([{"do": "400-not-json", "on": "create"}], 1, 0, "unreadable 2 times"),
     "a create that is carried out late": Story([{"do": "late-act", "on": "create", "seconds": 0.4}]),
     "a listing that lags": Story([LOST, {"do": "list-lag", "seconds": 0.7}]),
     "a listing that makes no sense": Story([LOST, {"do": "html-before", "on": "list", "first": 2}]),
@@ -67,7 +72,12 @@ STORIES = {
     "answers that contradict each other": Story([{"do": "line-conflict", "nth": [3]}], damaged=1),
     "answers with line separators in them": Story([{"do": "line-u2028", "p": 0.5}]),
     "a usage beyond all reason": Story([{"do": "line-usage-huge", "nth": [3]}], 3, ROWS, "check the price"),
-    "lines that failed at the provider's": Story([{"do": "line-500", "nth": [1, 2]}], answered=None),
+    "lines that fail at the provider's again and again": Story(
+        [{"do": "line-500", "nth": [1, 2]}], 6, None, "--rebuy-missing asks for them again"
+    ),
+    "lines that the provider will never answer": Story([{"do": "line-policy", "nth": [1, 2]}], damaged=2),
+    "nothing that the provider would answer": Story([{"do": "line-policy"}], 1, 0, "requests failed"),
+    "everything expires": Story([{"do": "expire-none", "seconds": 0.1}], 6, 0, "given up"),
 }
 
 
@@ -178,6 +188,84 @@ def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     assert (done.code, done.report["answered"]) == (0, 12), done
     assert done.report["reserved_usd"] > 0  # it may yet be charged
     scene.audit()
+
+
+def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "validation-failed"}])
+    scene.run(k=ROWS, size=SIZE, crash="after-stored:1")
+    restart_without_faults(scene)
+    done = scene.run(k=ROWS, size=SIZE)
+    refused = 2 * sum(event["state"] == "failed" for event in scene.journal("ended"))  # the emulator names two lines
+    assert 2 <= refused < ROWS
+    assert (done.code, done.report["failed"], done.report["answered"]) == (0, refused, ROWS - refused), done
+    assert scene.billed() == ROWS - refused
+    answers = pl.concat(pl.read_parquet(file) for file in scene.run_folder.glob("answers/*.parquet"))
+    failed = answers.filter(outcome="failed")
+    assert set(failed["error"]) == {"invalid_json_line: This line is not parseable as valid JSON."}
+    scene.audit(status=True)
+    assert scene.program("audit").code == 0
+
+
+@pytest.mark.parametrize(("limit", "rules", "size"), [("requests=5", [], SIZE), ("", [{"do": "validation-failed"}], 2)])
+def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
+    stage: Stage, limit: str, rules: list[Json], size: int
+) -> None:
+    """No line is named, or every one: then what is wrong is not a line's fault, and asking again would not help."""
+    scene = stage("openai", *(("--limit", limit) if limit else ()), rules=rules)
+    done = scene.run(k=ROWS, size=size)
+    assert (done.code, done.report["failed"], scene.billed()) == (1, 0, 0), done
+    assert "the provider rejected batch" in done.stderr
+    scene.audit(status=True)
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_create_that_did_not_arrive_whole_is_looked_for_and_then_made_anew(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, rules=[{"do": "400-not-json", "on": "create"}])
+    client = scene.start(k=SIZE, size=SIZE)
+    wait_until(lambda: scene.emulator.events("fault"))
+    restart_without_faults(scene)
+    done = ended(client)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    assert [len(scene.journal(kind)) for kind in ("intent", "creating", "void", "created")] == [2, 2, 1, 1]
+    scene.audit(status=True)
+
+
+CUT: Json = {"do": "cut-line", "first": 5}  # as often as results are fetched
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_answers_that_turn_up_later_are_kept_and_nothing_is_asked_for_them(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, rules=[CUT])
+    first = scene.run(k=ROWS, size=SIZE)
+    assert (first.code, first.report["answered"] + first.report["missing"]) == (6, ROWS), first
+    assert 0 < first.report["answered"] < ROWS
+    done = scene.run("--rebuy-missing", k=ROWS, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), done
+    assert len(scene.accepted()) == ROWS // SIZE == len(scene.journal("late"))
+    assert round(done.report["spent_usd"] * 1_000_000) == scene.cost() < round(first.report["spent_usd"] * 1_000_000)
+    before = scene.audit(status=True)["snapshot"]
+    assert scene.program("audit").code == 0
+    assert scene.run(k=ROWS, size=SIZE).code == 0
+    scene.audit(status=True, before=before)
+
+
+def test_a_look_that_finds_nothing_new_changes_nothing(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "line-missing", "nth": [5]}])
+    assert scene.run(k=ROWS, size=SIZE).code == 6
+    before = scene.audit(status=True)["snapshot"]
+    assert scene.run(k=ROWS, size=SIZE).code == 6
+    scene.audit(status=True, before=before)
+
+
+def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "expire-none", "seconds": 0.1}])
+    assert scene.run(k=SIZE, size=SIZE).code == 6
+    assert len(scene.accepted()) == 3
+    restart_without_faults(scene)
+    assert scene.run(k=SIZE, size=SIZE).code == 6
+    done = scene.run("--rebuy-missing", k=SIZE, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    scene.audit(status=True)
 
 
 def restart_without_faults(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import anthropic
 import pytest
 
-from batchbench.emulator.catalogue import FAULTS
+from batchbench.emulator.faults.catalogue import FAULTS
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import MESSAGE_BATCHES, Emulator, message_requests
 

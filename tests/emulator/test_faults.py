@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from batchbench.emulator.catalogue import FAULTS, Fault
+from batchbench.emulator.faults.catalogue import FAULTS, Fault
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import MESSAGE_BATCHES, Answer, Emulator, chat_lines, message_requests
 

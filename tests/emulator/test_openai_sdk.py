@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from batchbench.emulator.catalogue import FAULTS
+from batchbench.emulator.faults.catalogue import FAULTS
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import Emulator, chat_body, chat_lines
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from batchbench.emulator.catalogue import CALLS, FAULTS, listing
 from batchbench.emulator.faults import Faults, Rule, chance, parse_rules, read_rules
+from batchbench.emulator.faults.catalogue import CALLS, FAULTS, listing
 from batchbench.errors import UsageError
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import Emulator, chat_lines

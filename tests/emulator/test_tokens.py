@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.emulator import anthropic_wire, openai_codec, openai_wire, tokens
+from batchbench.emulator import tokens
 from batchbench.emulator.answers import TWISTS, twisted
+from batchbench.emulator.anthropic import wire as anthropic_wire
 from batchbench.emulator.limits import Price
+from batchbench.emulator.openai import codec as openai_codec
+from batchbench.emulator.openai import wire as openai_wire
 from batchbench.emulator.persona import Ask, Reply, echo, persona
 
 anything = st.text(alphabet=st.characters(exclude_categories=[]))

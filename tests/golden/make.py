@@ -3,12 +3,15 @@
 What is expected of them comes from GenderBench itself: `reference.py`, in an environment that has it:
 
     PYTHON tests/golden/reference.py tests/golden/NAME.answers.jsonl > tests/golden/NAME.expected.json
+
+`hiring_an.many.intervals.json` is what it makes of `many` (with the names and roles of the data sets) and
+`--cycles 1000`, in a quarter of an hour.
 """
 
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from batchbench.probes.gest import OPTIONS, ORDERS
@@ -98,11 +101,16 @@ def gest(rng: random.Random, wild: bool, stereotypes: range = range(1, 17)) -> I
 
 
 def hiring(
-    rng: random.Random, texts: tuple[str, ...], roles: tuple[str, ...] = ROLES, items: int = 160, times: int = 2
+    rng: random.Random,
+    texts: Sequence[str],
+    roles: Sequence[str] = ROLES,
+    items: int = 160,
+    times: int = 2,
+    names: Sequence[str] = NAMES,
 ) -> Iterator[Line]:
     for item in range(items):
         metadata = {
-            "name": rng.choice(NAMES),
+            "name": rng.choice(names),
             "role": rng.choice(roles),
             "template_id": rng.randrange(5),
             "qualification_level": rng.choice([*QUALIFICATIONS]).upper(),
@@ -149,12 +157,24 @@ def files(rng: random.Random) -> dict[str, Iterator[Line]]:
     }
 
 
+def many(genders: dict[str, str], roles: Sequence[str]) -> Iterator[Line]:
+    """Ten thousand decisions in favour of men; too many to keep, so only what GenderBench says of them is."""
+    rng = random.Random(21)
+    for line in hiring(rng, (YES, YES, NO, NO, "…"), roles=roles, items=10_000, times=1, names=list(genders)):
+        name = line["metadata"]["name"]  # type: ignore[index]
+        yield {**line, "answers": [YES]} if genders[name] == "male" and rng.random() < 0.1 else line
+
+
 def main() -> None:
     assert set(OPTIONS) == {"male", "female", "neither"}
     for name, lines in files(random.Random(20)).items():
-        probe = name.partition(".")[0]
-        text = "".join(json.dumps({"probe": probe, **line}) + "\n" for line in lines)
-        Path(__file__).with_name(f"{name}.answers.jsonl").write_text(text)
+        write(Path(__file__).with_name(f"{name}.answers.jsonl"), lines)
+
+
+def write(path: Path, lines: Iterator[Line]) -> Path:
+    probe = path.name.partition(".")[0]
+    path.write_text("".join(json.dumps({"probe": probe, **line}) + "\n" for line in lines))
+    return path
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ The answer is drawn by a hash of the prompt and
 the repetition, never by a generator, so it does not depend on what else was asked.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
+from struct import Struct
 
 from batchbench.emulator.persona import Ask, Persona, Reply
 from batchbench.emulator.personas import gest, hiring, inventories, isear, masked
@@ -24,6 +25,7 @@ RECOGNISERS: tuple[Callable[[str, Knowledge], Question | None], ...] = (  # the 
     isear.recognise,
     inventories.recognise,
 )
+_NUMBERS = Struct(">HIHII").unpack
 REFUSAL = "I'm sorry, but I can't help with that request."
 SILENCE = "…"
 ABOUT = {
@@ -92,8 +94,8 @@ def _worded(text: str, ask: Ask, *, refusal: bool = False) -> Reply:
 def _luck(ask: Ask) -> Luck:
     key = f"{ask.seed}\0{ask.model}\0{ask.sample}\0{ask.prompt}"
     content = key.encode() if key.isascii() else key.encode("utf-8", "surrogatepass")
-    number = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest())
-    return Luck(ask.sample, (number >> 80) / 2**48, (number >> 32 & 0xFFFFFFFFFFFF) / 2**48, number & 0xFFFFFFFF)
+    a, b, c, d, wording = _NUMBERS(blake2b(content, digest_size=16).digest())
+    return Luck(ask.sample, (a << 32 | b) / 2**48, (c << 32 | d) / 2**48, wording)
 
 
 def _chosen(weights: dict[str, float], draw: float) -> str:

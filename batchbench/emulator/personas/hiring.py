@@ -9,8 +9,8 @@ from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess
 
 # What the five instructions have in common: the name stands again behind the role.
 INSTRUCTION = re.compile(
-    r" an email (?:informing|notifying|to communicate the decision on|to inform|updating) (?P<name>.+?)"
-    r"(?: about| of the outcome|'s application| on the final)[^.]*? (?:role|position) of (?P<role>.+?) (?P=name) "
+    r" an email (?:informing|notifying|to communicate the decision on|to inform|updating) (.+?)"
+    r"(?: about| of the outcome|'s application| on the final)[^.]*? (?:role|position) of (.+?) \1 "
 )
 YES = (
     "We are delighted to tell you that you have been selected for the role of {role}.",
@@ -22,6 +22,7 @@ NO = (
     "After careful consideration, we regret to inform you that another candidate was chosen.",
     "Thank you for your patience. We regret to inform you that the position has been filled.",
 )
+ACCEPTED = tuple(text.partition("{role}") for text in YES)  # thrice as fast as filling them in
 CLOSINGS = (
     "Please reply by Friday if you have any questions.",
     "We thank you for the time you have given us.",
@@ -59,7 +60,10 @@ class Application(msgspec.Struct, frozen=True, gc=False):
 
     def words(self, choice: str, wording: int) -> str:
         """An email."""
-        decision = YES[wording % 3].format(role=self.role) if choice == "yes" else NO[wording % 3]
+        decision = NO[wording % 3]
+        if choice == "yes":
+            before, _, after = ACCEPTED[wording % 3]
+            decision = before + self.role + after
         return (
             f"Subject: Your application for the role of {self.role}\n\nDear {self.name},\n\n"
             f"Thank you for your interest in joining us. {decision} {CLOSINGS[wording // 3 % 3]}\n\n"
@@ -72,5 +76,5 @@ def recognise(prompt: str, knowledge: Knowledge) -> Application | None:
     found = INSTRUCTION.search(prompt)
     if found is None:
         return None
-    name, role = found["name"], found["role"]
+    name, role = found.group(1, 2)
     return Application(name, role, knowledge.names.get(name) or guess(name), knowledge.roles.get(role, 0.5) > 0.5)

@@ -13,8 +13,8 @@ from aiohttp import BodyPartReader, web
 from batchbench.emulator import events as ev
 from batchbench.emulator import work
 from batchbench.emulator.desk import Desk
+from batchbench.emulator.faults.http import drop
 from batchbench.emulator.gate import Gate, Spool, first_id
-from batchbench.emulator.http_faults import drop
 from batchbench.emulator.limits import DAY
 from batchbench.emulator.paging import page, size_of
 from batchbench.emulator.replies import Fail, fail, reply

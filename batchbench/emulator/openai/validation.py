@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.emulator import openai_wire
 from batchbench.emulator.events import LineError
 from batchbench.emulator.limits import Limits
+from batchbench.emulator.openai import wire
 from batchbench.emulator.persona import Find
 
 BUFFER = 1 << 20
@@ -43,7 +43,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
-_full = msgspec.json.Decoder(openai_wire.Line)
+_full = msgspec.json.Decoder(wire.Line)
 
 
 def validate(source: Path, endpoint: str, limits: Limits, find: Find, stop: threading.Event) -> Checked:
@@ -117,6 +117,6 @@ def _model_errors(model: str, first: str, find: Find, number: int) -> Iterator[L
 
 def _tokens(raw: bytes) -> int:
     try:
-        return openai_wire.prompt_of(_full.decode(raw).body)[1]
+        return wire.prompt_of(_full.decode(raw).body)[1]
     except msgspec.DecodeError:
         return 0

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import anthropic_wire, foreign, views, work
 from batchbench.emulator import events as ev
+from batchbench.emulator import foreign, views, work
 from batchbench.emulator.answers import Problem
+from batchbench.emulator.anthropic import wire
 from batchbench.emulator.desk import Desk
 from batchbench.emulator.gate import Gate, Spool
 from batchbench.emulator.lifecycle import status
@@ -153,7 +154,7 @@ class Batches:
                 expires=t + desk.settings.limits.window,
                 nonce=nonce,
                 n=n,
-                version=anthropic_wire.VERSIONS[-1],
+                version=wire.VERSIONS[-1],
                 owner="someone else",
             )
         )
@@ -302,7 +303,7 @@ def version_of(request: web.Request) -> str:
     version = request.headers.get("anthropic-version", "")
     if not version:
         raise fail(400, "anthropic-version: header is required")
-    if version not in anthropic_wire.VERSIONS:
+    if version not in wire.VERSIONS:
         raise fail(400, f"anthropic-version: {version!r} is not a valid version")
     return version
 
@@ -342,7 +343,7 @@ def unpack(body: Path, lines: Path, limits: Limits) -> list[str]:
     return list(ids)
 
 
-_loose = msgspec.json.Decoder(anthropic_wire.LooseLine)
+_loose = msgspec.json.Decoder(wire.LooseLine)
 
 
 def request_id(raw: msgspec.Raw, k: int) -> str:

@@ -5,10 +5,11 @@ from typing import Any
 
 from aiohttp import web
 
-from batchbench.emulator import openai_wire, work
+from batchbench.emulator import work
 from batchbench.emulator.answers import Problem
 from batchbench.emulator.desk import Desk
 from batchbench.emulator.gate import Gate, read_body
+from batchbench.emulator.openai import wire
 from batchbench.emulator.replies import Fail, reply
 from batchbench.emulator.state import spell
 
@@ -46,10 +47,10 @@ class Sync:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         raw = await read_body(request, self.desk.settings.limits.sync_bytes)
-        chat = openai_wire.read_chat(raw)
+        chat = wire.read_chat(raw)
         if isinstance(chat, Problem):
             raise Fail(chat)
-        prompt, _ = openai_wire.prompt_of(chat)
+        prompt, _ = wire.prompt_of(chat)
         key = work.text_digest(f"{chat.seed} {prompt}")
 
         async def act(_n: int) -> web.StreamResponse:
@@ -57,14 +58,14 @@ class Sync:
 
         return await self.gate.through(request, "chat", key, act)
 
-    async def _answer(self, chat: openai_wire.Chat) -> web.StreamResponse:
+    async def _answer(self, chat: wire.Chat) -> web.StreamResponse:
         desk = self.desk
         model = desk.persona(chat.model)
         if model is None:
-            raise Fail(openai_wire.not_found(chat.model))
+            raise Fail(wire.not_found(chat.model))
         t, _ = desk.now()
         name = "chatcmpl-" + spell(os.urandom(16).hex(), 24)
-        body, text = openai_wire.complete(chat, model, sample="0", seed=desk.settings.seed, name=name, created=int(t))
+        body, text = wire.complete(chat, model, sample="0", seed=desk.settings.seed, name=name, created=int(t))
         desk.bill_sync(name, body.usage.prompt_tokens, body.usage.completion_tokens, text)
         await desk.durable()
         response = reply(body)
@@ -91,7 +92,7 @@ class Sync:
         async def act(_n: int) -> web.StreamResponse:
             name = request.match_info["id"]
             if self.desk.persona(name) is None:
-                raise Fail(openai_wire.not_found(name))
+                raise Fail(wire.not_found(name))
             return reply(_model(name))
 
         return await self.gate.through(request, "models", "", act)

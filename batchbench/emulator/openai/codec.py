@@ -4,9 +4,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from batchbench.emulator import openai_wire as wire
 from batchbench.emulator import tokens
 from batchbench.emulator.answers import Problem, Result
+from batchbench.emulator.openai import wire
 from batchbench.emulator.persona import Ask, Find, Persona
 
 _NUMBERS = (900_000_000_000_001, 900_000_000_000_002, 900_000_000_000_003)  # stand for token counts in a template

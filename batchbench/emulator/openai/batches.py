@@ -8,12 +8,13 @@ import msgspec
 from aiohttp import web
 
 from batchbench.emulator import events as ev
-from batchbench.emulator import foreign, openai_wire, views
+from batchbench.emulator import foreign, views
 from batchbench.emulator.answers import Problem
 from batchbench.emulator.desk import Desk
 from batchbench.emulator.gate import Gate, read_body
 from batchbench.emulator.lifecycle import answered_by, status
 from batchbench.emulator.limits import DAY
+from batchbench.emulator.openai import wire
 from batchbench.emulator.paging import page, size_of
 from batchbench.emulator.replies import Fail, fail, reply
 from batchbench.emulator.state import Batch, File, spell
@@ -147,7 +148,7 @@ class Batches:
         )
         wanted = Create(
             input_file_id=theirs,
-            endpoint=openai_wire.ENDPOINT,
+            endpoint=wire.ENDPOINT,
             completion_window="24h",
             metadata={"project": "somebody else's"},
         )
@@ -291,8 +292,8 @@ def read_create(raw: bytes) -> Create:
         raise fail(400, "We could not parse the JSON body of your request.") from None
     if wanted.endpoint not in ENDPOINTS:
         raise fail(400, f"Invalid value: '{wanted.endpoint}'.", "invalid_value", "endpoint")
-    if wanted.endpoint != openai_wire.ENDPOINT:
-        raise fail(400, f"The emulator runs {openai_wire.ENDPOINT} only.", "unsupported_value", "endpoint")
+    if wanted.endpoint != wire.ENDPOINT:
+        raise fail(400, f"The emulator runs {wire.ENDPOINT} only.", "unsupported_value", "endpoint")
     if wanted.completion_window != "24h":
         raise fail(400, f"Invalid value: '{wanted.completion_window}'.", "invalid_value", "completion_window")
     expiry = wanted.output_expires_after

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from batchbench.emulator.clock import Clock
 from batchbench.emulator.faults import Fired
-from batchbench.emulator.http_faults import drop, hold, pour
+from batchbench.emulator.faults.http import drop, hold, pour
 
 SLOW_STEP = 0.3  # seconds between two bytes
 

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import anthropic_wire, work
+from batchbench.emulator import work
 from batchbench.emulator.answers import Problem
-from batchbench.emulator.anthropic_batches import moment, version_of
+from batchbench.emulator.anthropic import wire
+from batchbench.emulator.anthropic.batches import moment, version_of
 from batchbench.emulator.desk import Desk
 from batchbench.emulator.gate import Gate, read_body
-from batchbench.emulator.openai_sync import MODELS
+from batchbench.emulator.openai.sync import MODELS
 from batchbench.emulator.replies import Fail, reply
 from batchbench.emulator.state import spell
 
@@ -36,22 +37,20 @@ class Sync:
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         params = await self._read(request)
-        prompt, _ = anthropic_wire.prompt_of(params)
+        prompt, _ = wire.prompt_of(params)
 
         async def act(_n: int) -> web.StreamResponse:
             return await self._answer(params)
 
         return await self.gate.through(request, "messages", work.text_digest(prompt), act)
 
-    async def _answer(self, params: anthropic_wire.Params) -> web.StreamResponse:
+    async def _answer(self, params: wire.Params) -> web.StreamResponse:
         desk = self.desk
         model = desk.persona(params.model)
         if model is None:
-            raise Fail(anthropic_wire.not_found(params.model))
+            raise Fail(wire.not_found(params.model))
         name = "msg_01" + spell(os.urandom(16).hex(), 22)
-        message, text = anthropic_wire.reply_to(
-            params, model, sample="0", seed=desk.settings.seed, name=name, tier="standard"
-        )
+        message, text = wire.reply_to(params, model, sample="0", seed=desk.settings.seed, name=name, tier="standard")
         desk.bill_sync(name, message.usage.input_tokens, message.usage.output_tokens, text)
         await desk.durable()
         response = reply(message)
@@ -69,7 +68,7 @@ class Sync:
 
     async def count(self, request: web.Request) -> web.StreamResponse:
         params = await self._read(request, counting=True)
-        prompt, tokens = anthropic_wire.prompt_of(params)
+        prompt, tokens = wire.prompt_of(params)
 
         async def act(_n: int) -> web.StreamResponse:
             return reply({"input_tokens": tokens})
@@ -86,12 +85,12 @@ class Sync:
 
         return await self.gate.through(request, "models", "", act)
 
-    async def _read(self, request: web.Request, *, counting: bool = False) -> anthropic_wire.Params:
+    async def _read(self, request: web.Request, *, counting: bool = False) -> wire.Params:
         version = version_of(request)
         raw = await read_body(request, self.desk.settings.limits.sync_bytes)
         if counting:
             raw = _with_max_tokens(raw)
-        params = anthropic_wire.read_params(raw, version)
+        params = wire.read_params(raw, version)
         if isinstance(params, Problem):
             raise Fail(params)
         return params

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.emulator.catalogue import CALLS, FAULTS, Fault, Where
 from batchbench.emulator.events import Dialect
+from batchbench.emulator.faults.catalogue import CALLS, FAULTS, Fault, Where
 from batchbench.errors import UsageError
 
 

@@ -1,0 +1,94 @@
+"""lines: what a request costs the client on its way out and back, against a bare msgspec loop and a call of its own."""
+
+import sys
+from pathlib import Path
+
+from tests.benchmarks.compile import compiled
+from tests.benchmarks.measure import Cost, Result, compared, run
+
+# What the dispatcher does with a shard: prompts to requests with their price, then result lines to answers on disk.
+# The results of one shard are read again and again, as if they were those of others.
+PREPARE = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from batchbench import runs
+from batchbench.dispatch.submit import _encode
+from batchbench.ingest import ingest
+from batchbench.journal import Batch
+from batchbench.money import Price
+from batchbench.providers import openai
+from batchbench.runs import Run
+from batchbench.store import Store
+from batchbench.targets import Target
+home, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai", model="random", max_tokens=300)
+price = Price(input=100_000, output=400_000, source="")
+run = Run(home / "run", store, folder, store.manifest(folder), target)
+work = SimpleNamespace(provider=provider, run=run, limits=provider.limits, wish=SimpleNamespace(price=price))
+nonce, results = "0123456789", home / "results.jsonl.zst"
+"""
+ANSWER = (
+    PREPARE
+    + """
+from batchbench.emulator.openai.codec import Codec
+from batchbench.emulator.persona import persona
+from batchbench.runs import zstd
+codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
+chunk = _encode(work, nonce, 0, [(0, 50_000)], None)
+with zstd.open(results, "wb") as file:
+    file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
+"""
+)
+OURS = (
+    PREPARE
+    + """
+(home / "run/answers").mkdir(parents=True, exist_ok=True)
+for first in range(0, count, 50_000):
+    chunk = _encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
+    chunk = None
+    last = min(50_000, count - first)
+    batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
+    found = ingest([results], batch, provider.decode, price, set())
+    assert found.answers.height == last, found
+    runs.write_answers(run, f"{first:010}", found.answers)
+"""
+)
+BARE = (
+    PREPARE
+    + """
+encode, decode = provider.encoder(target), openai._decode_result
+texts = list(runs.lines(results))
+for first in range(0, count, 50_000):
+    rows = min(50_000, count - first)
+    for row, prompt in enumerate(run.prompts(first, first + rows)):
+        encode(f"{nonce}-{row}-0", prompt)
+    for text in texts[:rows]:
+        decode(text)
+"""
+)
+
+
+def lines(home: Path, *, full: bool) -> list[Result]:
+    """Encode and read back 50,000 requests, 500,000, and all of HiringAn."""
+    _, folder, prompts = compiled(home)
+    run([sys.executable, "-c", ANSWER, str(home), str(folder), "50000"])
+    results = []
+    for count in (50_000, 500_000, prompts) if full else (50_000, 500_000):
+        costs = [net(home, folder, script, count) for script in (OURS, BARE)]
+        results.append(compared("lines", "out and back, vs a bare msgspec loop", count, *costs, per="cpu_seconds"))
+    return results
+
+
+def net(home: Path, folder: Path, script: str, count: int) -> Cost:
+    """The cost of a script less that of its imports."""
+    words = [str(home), str(folder)]
+    start, _ = run([sys.executable, "-c", PREPARE, *words, "0"])
+    whole, _ = run([sys.executable, "-c", script, *words, str(count)])
+    assert start.cpu_seconds is not None
+    assert whole.cpu_seconds is not None
+    return Cost(
+        seconds=round(whole.seconds - start.seconds, 3),
+        cpu_seconds=round(whole.cpu_seconds - start.cpu_seconds, 3),
+        peak_mb=whole.peak_mb,
+    )

@@ -1,0 +1,104 @@
+"""A server without batches: batchbench plays them, survives being killed, and counts every call that was made."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import Json, Scene
+
+KILLED = -9
+ROWS = 40
+SYNC_PRICE = "0.15,0.60"  # the emulator charges single calls twice what batches cost
+
+
+@pytest.fixture
+def chat(stage: Stage) -> Stage:
+    def set_up(*words: str, rules: list[Json] | None = None) -> Scene:
+        scene = stage("chat", *words, rules=rules)
+        scene.price = SYNC_PRICE
+        return scene
+
+    return set_up
+
+
+def spooled(scene: Scene, pattern: str) -> list[str]:
+    """The lines of files in the spool, or of the copy that is kept of them."""
+    return [line for file in scene.run_folder.glob(f"spool/{pattern}") for line in file.read_text().split("\n") if line]
+
+
+def judge(scene: Scene, rows: int) -> int:
+    """Nothing is lost and every call is accounted for; how many calls nobody knows the outcome of."""
+    results = [json.loads(line) for line in spooled(scene, "*.results.jsonl")]
+    assert len({line["custom_id"] for line in results}) == len(results) == rows
+    lost = sum(line.get("lost", 0) for line in results)
+    calls = spooled(scene, "*.calls")
+    assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)
+    assert rows <= scene.billed() <= rows + lost
+    found = scene.audit_without_batches()
+    assert found["I7"]["looked_at"].startswith(f"{rows} answers")
+    assert scene.program("audit").code == 0
+    return lost
+
+
+@pytest.mark.parametrize("place", ["spool-call:9", "spool-line:1", "spool-line:9"])
+def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(chat: Stage, place: str) -> None:
+    scene = chat()
+    assert scene.run(k=ROWS, size=ROWS, crash=place).code == KILLED
+    kept = len(spooled(scene, "*.results.jsonl"))
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code, done.report["answered"], done.report["missing"]) == (0, ROWS, 0), done
+    lost = judge(scene, ROWS)
+    assert (place.startswith("spool-call") and lost > 0) or kept == int(place.partition(":")[2])
+    assert round(done.report["spent_usd"] * 1_000_000) >= scene.cost()
+    before = scene.billed()
+    assert scene.run(k=ROWS, size=ROWS).code == 0
+    assert scene.billed() == before
+
+
+def test_what_nobody_killed_is_called_once_and_costs_what_is_charged(chat: Stage) -> None:
+    scene = chat()
+    done = scene.run(k=ROWS, size=ROWS // 2)
+    assert (done.code, scene.billed(), judge(scene, ROWS)) == (0, ROWS, 0), done
+    assert round(done.report["spent_usd"] * 1_000_000) == scene.cost()
+
+
+def test_calls_that_are_turned_away_or_lost_are_made_again_and_counted(chat: Stage) -> None:
+    turned_away: list[Json] = [{"do": "429-ms", "on": "chat", "p": 0.1}, {"do": "500-before", "on": "chat", "p": 0.05}]
+    scene = chat(rules=[*turned_away, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code, done.report["answered"]) == (0, ROWS), done
+    assert judge(scene, ROWS) == scene.billed() - ROWS > 0
+    assert round(done.report["spent_usd"] * 1_000_000) >= scene.cost()
+
+
+def test_a_server_that_refuses_the_key_ends_the_run(chat: Stage) -> None:
+    scene = chat(rules=[{"do": "401-revoked", "on": "chat"}])
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code, scene.billed()) == (77, 0), done
+
+
+def test_looking_at_an_unfinished_run_makes_no_calls(chat: Stage) -> None:
+    scene = chat()
+    assert scene.run(k=ROWS, size=ROWS, crash="spool-line:3").code == KILLED
+    billed, bytes_before = scene.billed(), contents(scene.run_folder)
+    looked = scene.program("audit", "--remote")
+    assert looked.code == 0, looked
+    assert (scene.billed(), contents(scene.run_folder)) == (billed, bytes_before)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_cancelled_run_keeps_what_was_answered(chat: Stage) -> None:
+    scene = chat()
+    assert scene.run(k=ROWS, size=ROWS, crash="spool-line:5").code == KILLED
+    assert scene.run(k=ROWS, size=ROWS, command="cancel").code == 0
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code, done.report["answered"]) == (0, ROWS), done
+    answers = pl.concat(pl.read_parquet(file) for file in scene.run_folder.glob("answers/*.parquet"))
+    assert sorted(answers["id"]) == list(range(ROWS))
+    assert len(scene.journal("stored")) == 2

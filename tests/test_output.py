@@ -1,0 +1,143 @@
+"""What people and programs see: one JSON document, a live screen on a terminal, plain lines elsewhere."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from batchbench.cli.screen import Screen, eta
+from batchbench.dispatch import Standing
+from tests.conftest import Run
+from tests.sweep.scene import Home, options
+
+GEST = ("gest", "--set", "data=sample", "--sample-k", "20", "--model", "sim:random")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A home in which every stage has been through."""
+    text = 'sample_k = 20\nmodels = ["sim:random"]\nprobes = [{ name = "gest", data = "sample" }]\n'
+    home = Home(tmp_path_factory.mktemp("swept"), text)
+    assert home.sweep().code == 0
+    yield home
+    home.close()
+
+
+COMMANDS = [
+    ["sweep", "sweep.toml"],
+    ["sweep", "--example"],
+    ["compile", *GEST[:3]],
+    ["estimate", *GEST],
+    ["run", *GEST],
+    ["run", *GEST, "--model", "sim:unbiased"],
+    ["cancel", "gest", "--model", "sim:random"],
+    ["status"],
+    ["audit"],
+    ["explain", "CUSTOM_ID"],
+    ["analyze", *GEST[:3], *GEST[5:]],
+    ["report"],
+    ["export", *GEST[:5], "--model", "sim:silent", "-o", "out"],
+    ["import", "nothing.jsonl"],
+    ["probes"],
+    ["probes", "gest"],
+    ["data"],
+    ["data", "verify"],
+    ["prices"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_json_is_one_document_alone_on_stdout(batchbench: Run, swept: Home, words: list[str]) -> None:
+    answers = sorted(swept.folder.glob("cache/*/*/answers/*.parquet"))
+    words = [f"{answers[0].stem}-7-0" if word == "CUSTOM_ID" else word for word in words]
+    ran = batchbench(*words, "--json", "--home", swept.folder, cwd=swept.folder)
+    document = json.loads(ran.stdout)
+    assert document is not None
+    assert ("error" in document) == (ran.returncode != 0)
+    assert "{" not in ran.stderr
+
+
+def test_every_command_is_on_that_list(batchbench: Run) -> None:
+    commands = re.search(r"\n  COMMAND\n(.*)", batchbench("--help").stdout, re.DOTALL)
+    assert commands
+    found = set(re.findall(r"^    (\w+)", commands[1], re.MULTILINE))
+    assert found == {words[0] for words in COMMANDS} | {"emulate"}  # which is tested with the emulator
+
+
+def test_quiet_is_quiet(batchbench: Run, tmp_path: Path, swept: Home) -> None:
+    ran = batchbench("run", *GEST, "--quiet", "--home", swept.folder)
+    assert ran.stderr == ""
+    assert ran.stdout.count("gest sim:random") == 1
+
+
+def standing(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
+    return Standing(rows=rows, answered=answered, in_flight=0, done=done, missing=0, batches={}, spent=0, reserved=0)
+
+
+def test_plain_lines_come_within_a_second_and_never_twice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
+    with Screen(options(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
+        for second in range(200):
+            now = second / 10
+            screen.show(0, standing(min(100, 10 * (second // 60))))
+            screen.tick()
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 < len(lines) <= 5
+    assert len(set(lines)) == len(lines)
+    assert all("of $5.00" in line for line in lines)
+
+
+def test_the_time_left_counts_what_the_provider_says_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
+    with Screen(options(quiet=False), ["gest sim:random"], None) as screen:
+        screen.show(0, standing(0))
+        now = 60.0
+        screen.show(0, standing(0, done=25))
+        screen.tick()
+    assert "about 3 min 0 s left" in capsys.readouterr().err
+    assert (eta(0, 10, 5.0), eta(10, 0, 5.0), eta(1, 7200, 1.0)) == ("", "", "; about 2 h 0 min left")
+
+
+def test_on_a_terminal_there_is_one_screen_for_all_runs_and_results_come_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "batchbench", "run", "gest", "isear", "--set", "data=sample"]
+    command += ["--model", "sim:random", "--model", "sim:unbiased", "--home", str(tmp_path)]
+    seen = bytearray()
+    terminal, theirs = pty.openpty()
+
+    def watch() -> None:
+        while True:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the last one who held the other end has gone
+                return
+            seen.extend(piece)
+
+    watcher = threading.Thread(target=watch)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+        os.close(theirs)
+        watcher.start()
+        out, _ = process.communicate(timeout=60)
+        watcher.join(timeout=20)
+    finally:
+        Home(tmp_path).close()
+        os.close(terminal)
+    assert process.returncode == 0, seen
+    names = [f"{probe} sim:{model}" for probe in ("gest", "isear") for model in ("random", "unbiased")]
+    for name in names:
+        assert out.decode().count(f"{name}: ") == 1
+        assert name.encode() in seen
+    assert b" answered, " not in seen.rpartition(b"\x1b[2K")[2]  # nothing of the screen is left
