@@ -13,7 +13,7 @@ import hashlib
 import io
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -22,7 +22,19 @@ import numpy as np
 import polars as pl
 
 from batchbench import __version__, cells, examples, marks
-from batchbench.attempts import OUTCOMES, Example, Origin, Sample, at, items_of, labelled, readable, tallies_of
+from batchbench.attempts import (
+    OUTCOMES,
+    READ,
+    Example,
+    Origin,
+    Sample,
+    at,
+    inputs,
+    items_of,
+    labelled,
+    scores_of,
+    tallies_of,
+)
 from batchbench.cells import Cells, Measured, Values
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
@@ -138,25 +150,25 @@ def read_run(
     probe: Probe[Params], folder: Path, manifest: Manifest, answers: pl.LazyFrame, asked: Asked, origin: Origin
 ) -> Sample:
     """The answers to a manifest in `folder`, one row for each id and rep, of which only those asked for are read."""
-    label = readable(probe)
     strata = [name for name in probe.strata if name != probe.inner]
-    inputs = [name for name in label.meta.root_names() if name != "text"]
+    known = [name for name in inputs(probe) if name not in READ]
     inner = [probe.inner] if probe.inner else []
-    columns = list(dict.fromkeys([*strata, *probe.covariates, *inputs, *inner]))
+    columns = list(dict.fromkeys([*strata, *probe.covariates, *known, *inner]))
     files = [folder / shard.file for shard in manifest.shards]
     rows = pl.scan_parquet(files).select("id", *columns).head(asked.items * manifest.variants).collect()
     wanted = answers.filter(pl.col("id") < rows.height, pl.col("rep") < asked.repetitions)
-    if inputs:
-        wanted = wanted.join(rows.lazy().select("id", *inputs), on="id")
-    attempts = wanted.select(
+    if known:
+        wanted = wanted.join(rows.lazy().select("id", *known), on="id")
+    attempts = labelled(
+        wanted,
+        probe,
         "id",
         (pl.col("id") // manifest.variants).alias("item"),
         (pl.col("id") % manifest.variants).cast(pl.UInt8).alias("variant"),
-        pl.col("rep"),
-        **labelled(label),
+        "rep",
     ).collect(engine="streaming")
     return Sample(
-        origin=msgspec.structs.replace(origin, answers=_digest(attempts)),
+        origin=msgspec.structs.replace(origin, answers=_digest(attempts, probe.scores)),
         attempts=attempts.hstack(at(rows.select(inner), attempts["id"])).drop("id"),
         design=rows.select(*strata, *probe.covariates).gather_every(manifest.variants),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64) * asked.repetitions),
@@ -164,12 +176,15 @@ def read_run(
     )
 
 
-def _digest(attempts: pl.DataFrame) -> str:
+def _digest(attempts: pl.DataFrame, scores: Iterable[str]) -> str:
     """The same for the same answers, whatever batches and interruptions they came by."""
     id, rep = pl.col("id").cast(pl.UInt64), pl.col("rep").cast(pl.UInt64)
     outcome, label = (pl.col(name).to_physical().cast(pl.UInt64).fill_null(255) for name in ("outcome", "label"))
     packed = attempts.select(id * (1 << 32) + rep * (1 << 16) + outcome * (1 << 8) + label).to_series()
-    return hashlib.sha256(np.sort(packed.to_numpy()).data).hexdigest()
+    digest = hashlib.sha256(np.sort(packed.to_numpy()).data)
+    for score in scores:
+        digest.update(attempts[score].gather(packed.arg_sort()).to_numpy().data)
+    return digest.hexdigest()
 
 
 def analyze(
@@ -365,7 +380,7 @@ def _notes(
 
 def _compared(probe: Probe[Params], one: Sample, other: Sample, replicates: int, seed: int) -> Comparison:
     tallies, on = tallies_of(probe), "key" if "key" in one.design.columns else "item"
-    own = [*tallies, "attempts"]
+    own = [*tallies, *scores_of(probe), "attempts"]
     theirs = {name: f"{name} of the other" for name in own}
     joint = items_of(probe, one).join(
         items_of(probe, other).select(on, pl.col(own).name.map(theirs.__getitem__)), on=on, how="inner"

@@ -26,20 +26,35 @@ FEWEST = 3  # items for a regression
 FLAT = 1e-13  # relative to n times the sum of squares: below it all x are the same but for rounding
 
 
-def tally(attempts: pl.DataFrame, labels: Sequence[str], inner: str | None, values: Sequence[str]) -> pl.DataFrame:
-    """One row per item: how many attempts it had, and how many were read as each label.
+def tally(
+    attempts: pl.DataFrame,
+    labels: Sequence[str],
+    inner: str | None,
+    values: Sequence[str],
+    scores: Sequence[str] = (),
+) -> pl.DataFrame:
+    """One row per item: how many attempts it had, how many were read as each label, and the mean of each score.
 
     Where `inner` names a column that differs between the prompts of an item, labels are counted apart for each of
-    its `values`, as `value/label`. A failed request is no attempt.
+    its `values`, as `value/label`, and so are scores. A failed request is no attempt.
     """
     read = {label: pl.col("label") == label for label in labels}
+    numbers = {score: pl.col(score) for score in scores}
     if inner:
         read = {f"{value}/{label}": (pl.col(inner) == value) & hit for value in values for label, hit in read.items()}
+        numbers = {
+            f"{value}/{score}": pl.when(pl.col(inner) == value).then(number)
+            for value in values
+            for score, number in numbers.items()
+        }
     hits = [(hit & pl.col("label").is_not_null()).alias(name) for name, hit in read.items()]
     hits.append((pl.col("outcome") != "failed").alias("attempts"))
     if attempts["item"].n_unique() == attempts.height:  # the common case, and grouping is most of the time
-        return attempts.select("item", *(hit.cast(pl.UInt16) for hit in hits))
-    sums = [hit.sum().cast(pl.UInt16) for hit in hits]
+        return attempts.select("item", *(hit.cast(pl.UInt16) for hit in hits), **numbers)
+    sums = [
+        *(hit.sum().cast(pl.UInt16) for hit in hits),
+        *(number.mean().alias(name) for name, number in numbers.items()),
+    ]
     return pl.concat([part.group_by("item").agg(sums) for part in _by_items(attempts)])
 
 
@@ -69,7 +84,7 @@ class Cells:
         return self.table.select(pl.col(names).cast(pl.Float64)).to_numpy()
 
     def column(self, name: str) -> Values:
-        """A numeric column, by cell."""
+        """A numeric column, by cell; NaN where there is no number."""
         return self._numbers([name])[:, 0]
 
     def values(self, name: str) -> list[str]:
@@ -93,6 +108,11 @@ class Cells:
     def mean(self, value: Values, where: Mask) -> Values:
         """The mean of a value over the items drawn that have a readable answer; NaN where there is none."""
         n, sum_ = self._sums([np.ones_like(value), value], where & self.detected)
+        return ratio(sum_, n)
+
+    def average(self, value: Values, where: Mask) -> Values:
+        """The mean of a value over the items drawn that have one, whatever else can be read of them."""
+        n, sum_ = self._sums([np.ones_like(value), value], where & ~np.isnan(value))
         return ratio(sum_, n)
 
     def slope(self, x: Values, y: Values, where: Mask) -> Values:

@@ -4,6 +4,9 @@
 - `custom_id` (`<anything>-<id>-<rep>`, as batchbench sends it) or `id` and `rep`, a row of the manifest; `text`
 - the item's columns (name, role, qualification; gender; source; stereotype, options ...); `text`
 
+An answer may also be a masked model's list of predictions, `[{"token_str", "score"} ...]`, and a line with `text` may
+have `logprobs`, the alternatives for the answer's first token: `[{"token", "logprob"} ...]`.
+
 `item_id` says which lines belong to one item; it may be left out where a probe asks one prompt per item and every
 line is an item of its own. `outcome` may say refused, filtered, truncated or failed; an answer of null has failed.
 """
@@ -18,12 +21,13 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.attempts import OUTCOMES, Origin, Sample, labelled, readable
+from batchbench.attempts import LOGPROBS, OUTCOMES, READ, Origin, Sample, inputs, labelled
 from batchbench.errors import DataError
+from batchbench.predictions import Filled
 from batchbench.schema import Params, Probe
 
 CUSTOM_ID = re.compile(r"(?:.*-)?(?P<id>\d+)-(?P<rep>\d+)")
-OWN = ("item_id", "custom_id", "id", "rep", "text", "outcome")  # columns that are no part of a design
+OWN = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns that are no part of a design
 CHUNK = 50_000  # rows whose text is held at a time
 
 Table = Callable[[str], pl.DataFrame]  # a data set by name
@@ -32,11 +36,10 @@ Rows = Callable[[], pl.DataFrame]  # the rows of the compiled manifest, without 
 
 def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, sample_data: bool) -> Sample:
     """The answers in `path`, read; everything that was asked is taken to be in the file."""
-    label = readable(probe)
     inner = [probe.inner] if probe.inner else []
     outer = [name for name in (*probe.strata, *probe.covariates) if name != probe.inner]
-    inputs = [name for name in label.meta.root_names() if name != "text"]
-    needed = list(dict.fromkeys([*outer, *inner, *inputs]))
+    known = [name for name in inputs(probe) if name not in READ]
+    needed = list(dict.fromkeys([*outer, *inner, *known]))
     table, manifest = cache(table), cache(manifest)
     parts = []
     for chunk in _chunks(path, probe):
@@ -44,15 +47,22 @@ def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, samp
             rows = _by_id(chunk, needed, manifest(), path)
         else:
             rows = _by_columns(chunk, needed, probe, table, path)
-        parts.append(rows.lazy().select("line", "item_id", "variant", "rep", *needed, **labelled(label)).collect())
-    rows = _numbered(pl.concat(parts), [*inner, *inputs], path)
+        parts.append(_read(rows, needed, probe, path))
+    rows = _numbered(pl.concat(parts), [*inner, *known], path)
     _check_items(rows, outer, path)
     return Sample(
         origin=Origin(model=str(path), answers=_digest(path), sample_data=sample_data),
-        attempts=rows.select("item", "variant", "rep", *inner, "outcome", "label"),
+        attempts=rows.select("item", "variant", "rep", *inner, "outcome", "label", *probe.scores),
         design=rows.group_by("item").agg(key=pl.col("item_id").first(), **_firsts(outer)).sort("item").drop("item"),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64)),
     )
+
+
+def _read(rows: pl.DataFrame, needed: list[str], probe: Probe[Params], path: Path) -> pl.DataFrame:
+    try:
+        return labelled(rows.lazy(), probe, "line", "item_id", "variant", "rep", *needed).collect()
+    except pl.exceptions.PolarsError as error:  # a document of the right beginning and the wrong shape
+        raise DataError(f"{path}: an answer cannot be read ({_first_line(error)})") from None
 
 
 def _numbered(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
@@ -92,14 +102,14 @@ def _digest(path: Path) -> str:
 def _chunks(path: Path, probe: Probe[Params]) -> Iterator[pl.DataFrame]:
     """The rows of a file, with the columns that matter and their line; at least one chunk, if an empty one."""
     lookups = [name for lookup in probe.given.lookups for name in (lookup.key, *lookup.columns)]
-    inputs = probe.label.meta.root_names() if probe.label is not None else []
-    wanted = {*OWN, *probe.strata, *probe.covariates, *inputs, *probe.given.spellings, *lookups}
+    others = [*probe.given.spellings, *probe.given.patterns, *probe.given.fallbacks.values(), *lookups]
+    wanted = {*OWN, *probe.strata, *probe.covariates, *inputs(probe), *others}
     try:
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"
-        chunks = _parquet_chunks(path, wanted) if parquet else _line_chunks(path, probe.name, wanted)
+        chunks = _parquet_chunks(path, wanted) if parquet else _line_chunks(path, probe, wanted)
         for chunk in chunks:
-            yield _with_outcome(chunk, path)
+            yield _with_outcome(_with_logprobs(chunk, path), path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 
@@ -128,7 +138,7 @@ def _with_id(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
     return rows if "rep" in rows.columns else rows.with_columns(rep=pl.lit(0, pl.UInt16))
 
 
-def _line_chunks(path: Path, probe: str, wanted: set[str]) -> Iterator[pl.DataFrame]:
+def _line_chunks(path: Path, probe: Probe[Params], wanted: set[str]) -> Iterator[pl.DataFrame]:
     rows: list[dict[str, object]] = []
     chunks = 0
     with path.open("rb") as file:
@@ -176,10 +186,10 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
         raise DataError(f"{path}:{number}: not JSON ({reason})") from None
 
 
-def _rows(line: dict[str, object], where: str, probe: str) -> Iterator[dict[str, object]]:
+def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator[dict[str, object]]:
     """One row per repetition of the prompt that a line is about."""
-    if line.get("probe", probe) != probe:
-        raise DataError(f"{where}: these are answers to {line['probe']}, not to {probe}")
+    if line.get("probe", probe.name) not in (probe.name, *probe.given.names):
+        raise DataError(f"{where}: these are answers to {line['probe']}, not to {probe.name}")
     metadata = line.pop("metadata", {})
     if not isinstance(metadata, dict):
         raise DataError(f"{where}: metadata is not an object")
@@ -190,6 +200,7 @@ def _rows(line: dict[str, object], where: str, probe: str) -> Iterator[dict[str,
         if "text" not in line:
             raise DataError(f"{where}: there is neither `answers` nor `text`")
         texts = [line.pop("text")]
+    texts = [_predicted(text, where) if isinstance(text, list) else text for text in texts]
     if not all(isinstance(text, str | None) for text in texts):
         raise DataError(f"{where}: an answer is neither text nor null")
     row = {**metadata, **line}
@@ -206,6 +217,23 @@ def _rows(line: dict[str, object], where: str, probe: str) -> Iterator[dict[str,
         raise DataError(f"{where}: id and rep are whole numbers from 0")
     for rep, text in enumerate(texts or [None], first):  # asked, but with no answer at all: as if it had failed
         yield {**row, "rep": rep, "text": text}
+
+
+def _predicted(answer: list[object], where: str) -> str:
+    """A masked model's list of predictions, in the words that our own masked models answer in."""
+    try:
+        return msgspec.json.encode(msgspec.convert({"top": answer}, Filled)).decode()
+    except msgspec.ValidationError as error:
+        raise DataError(f"{where}: an answer is a list, but not of predictions ({error})") from None
+
+
+def _with_logprobs(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
+    if "logprobs" not in rows.columns:
+        return rows.with_columns(logprobs=pl.lit(None, LOGPROBS))
+    try:
+        return rows.with_columns(pl.col("logprobs").cast(LOGPROBS))
+    except pl.exceptions.PolarsError:
+        raise DataError(f"{path}: logprobs is not a list of {{token, logprob}}") from None
 
 
 def _with_outcome(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
@@ -229,13 +257,20 @@ def _by_id(rows: pl.DataFrame, needed: list[str], manifest: pl.DataFrame, path: 
             f"{path}:{beyond['line'][0]}: the manifest has no row {beyond['id'][0]}: were other --set parameters used?"
         )
     design = manifest.select("variant", *needed, item_id=pl.col("item").cast(pl.String))
-    return rows.select("line", "rep", "text", "outcome").hstack(design[rows["id"]].get_columns())
+    return rows.select("line", "rep", *READ, "outcome").hstack(design[rows["id"]].get_columns())
 
 
 def _by_columns(rows: pl.DataFrame, needed: list[str], probe: Probe[Params], table: Table, path: Path) -> pl.DataFrame:
     for spelling, names in probe.given.spellings.items():
         if spelling in rows.columns and names[0] not in rows.columns:
             rows = _respelt(rows, spelling, names, path)
+    for source, pattern in probe.given.patterns.items():
+        if source in rows.columns:
+            groups = rows.select(pl.col(source).cast(pl.String).str.extract_groups(pattern)).unnest(source)
+            rows = rows.hstack([column for column in groups.get_columns() if column.name not in rows.columns])
+    for name, source in probe.given.fallbacks.items():
+        if name not in rows.columns and source in rows.columns:
+            rows = rows.with_columns(pl.col(source).alias(name))
     for lookup in probe.given.lookups:
         if lookup.key in rows.columns and not set(lookup.columns) <= set(rows.columns):
             known = table(lookup.dataset).select(lookup.key, *lookup.columns)

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from batchbench import analyze, journal, money, runs
+from batchbench import analyze, journal, money, runs, targets
 from batchbench.attempts import labelled, readable
-from batchbench.cli import estimating, options, output, running, sweepfile, sweeping
+from batchbench.cli import estimating, options, output, running, stages, sweepfile, sweeping
 from batchbench.cli.analyze import answers_of
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.errors import UsageError, unknown
@@ -47,7 +47,7 @@ def estimate(
     """What asking would cost: a row for each probe and model. `how` is as for `run`."""
     args = _args(probe, model, params, home, how)
     store = output.store(args)
-    found = [estimating.estimated(args, store, item, target) for item, target in running.pairs(args, store)]
+    found = [estimating.estimated(args, store, item, target) for item, target in stages.planned(args, store)]
     return pl.DataFrame(list(map(msgspec.structs.asdict, found)))
 
 
@@ -69,7 +69,7 @@ def run(
     args.quiet = quiet
     store = output.store(args)
     limit = None if budget is None else money.parse_budget(str(budget))
-    jobs = [running.job(args, store, item, target, limit) for item, target in running.pairs(args, store)]
+    jobs = [running.job(args, store, item, target, limit) for item, target in stages.planned(args, store)]
     finished = _apart(lambda: running.ask(args, store, jobs, limit))
     return pl.DataFrame([msgspec.structs.asdict(report) for report, _ in finished])
 
@@ -78,12 +78,12 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     """The answers of a run, each with its prompt, the design of it, and the label that it is read as (null: none)."""
     args = _args(probe, model, params, home)
     store = output.store(args)
-    (item,) = compiled(args, store)
+    (item,) = compiled(args, store, targets.parse(model)[0])
     folder = runs.find(store, item.folder.name, model)
     state = journal.replay(runs.read_journal(folder / "journal").events)
     rows = pl.scan_parquet([item.folder / shard.file for shard in item.manifest.shards])
     joined = runs.read_answers(folder, state).join(rows, on="id")
-    return joined.with_columns(**labelled(readable(item.probe))).sort("id", "rep").collect()
+    return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
 def metrics(
@@ -99,10 +99,9 @@ def metrics(
     args = _args(probe, model, params, home)
     store = output.store(args)
     rows = [
-        {"probe": item.probe.name, "model": name, "metric": metric, **msgspec.structs.asdict(value)}
-        for item in compiled(args, store)
-        for name in args.models
-        for metric, value in _analysis(store, item, name, replicates, seed).metrics.items()
+        {"probe": item.probe.name, "model": target.name, "metric": metric, **msgspec.structs.asdict(value)}
+        for item, target in stages.planned(args, store)
+        for metric, value in _analysis(store, item, target.name, replicates, seed).metrics.items()
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 

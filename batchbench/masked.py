@@ -30,6 +30,17 @@ class MaskedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True
     form: Literal["mask", "question", "logprob"] = "mask"
 
 
+def forms(provider: str) -> tuple[str, ...]:
+    """The forms that a provider's models can be asked in, the one to take unless told otherwise first."""
+    match provider:
+        case "mlm":
+            return ("mask",)
+        case "anthropic":  # gives no log-probabilities
+            return ("question",)
+        case _:
+            return ("question", "logprob")
+
+
 def prompt(params: MaskedParams, sentence: pl.Expr, options: pl.Expr) -> pl.Expr:
     """The sentence in the form asked for."""
     match params.form:

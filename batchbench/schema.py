@@ -49,7 +49,10 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """How answers from elsewhere name the design's columns."""
 
+    names: tuple[str, ...] = ()  # under which such files know the probe
     spellings: dict[str, tuple[str, ...]] = {}  # other names; a list under such a name fills several columns
+    patterns: dict[str, str] = {}  # a column of text, and the pattern whose named groups are columns
+    fallbacks: dict[str, str] = {}  # a column that may be left out, and the one that is taken for it
     lookups: tuple[Lookup, ...] = ()
 
 
@@ -88,10 +91,14 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     inner: str | None = None  # the stratum that differs between an item's prompts; labels are counted by it
     covariates: tuple[str, ...] = ()  # design columns that metrics need besides
     values: dict[str, tuple[str | int, ...]] = {}  # of design columns that take no others
-    label: pl.Expr | None = None  # of `text` and design columns; None until the probe's answers can be read
+    steps: tuple[dict[str, pl.Expr], ...] = ()  # columns made of the answer and the design, for label and scores
+    label: pl.Expr | None = None  # of the answer and design columns; None until the probe's answers can be read
+    scores: dict[str, pl.Expr] = {}  # numbers read beside the label, null where there is none; averaged by item
     metrics: Callable[[Cells], Measured] | None = None
     aliases: dict[str, str] = {}  # other names that metrics are published under
     given: Given = Given()
+    forms: Callable[[str], tuple[str, ...]] | None = None  # of a parameter `form`: those fit for a provider, best first
+    candidates: tuple[pl.Expr, pl.Expr] | None = None  # words whose probabilities a masked model is asked for
     readings: tuple[Reading, ...]
     views: tuple[View, ...] = ()  # empty: a report makes its own of strata and labels
     sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all

@@ -16,7 +16,7 @@ from batchbench.analyze import Analysis, Asked
 from batchbench.attempts import Origin, Sample
 from batchbench.cli import main
 from batchbench.compile import compile
-from batchbench.errors import DataError, UsageError
+from batchbench.errors import DataError
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
 from tests.conftest import Run
@@ -294,11 +294,6 @@ def test_one_gender_alone_has_no_difference(manifest: Manifests) -> None:
     assert any("metrics have no value" in note for note in found.notes)
 
 
-def test_probes_that_cannot_be_read_yet_say_so(manifest: Manifests) -> None:
-    with pytest.raises(UsageError, match="cannot be analyzed"):
-        run(manifest, "wino_bias", Asked(items=1, repetitions=1), pl.lit("C"))
-
-
 # -- answers from elsewhere --------------------------------------------------------------------------------
 
 
@@ -492,7 +487,6 @@ def test_the_table_shows_estimates_intervals_marks_and_what_is_missing(
         (["isear", "gest", "--answers", "x"], "belongs to one probe"),
         (["isear", "--answers", "x", "--replicates", "-1"], "is not a whole number"),
         (["isear", "--answers", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
-        (["wino_bias", "--answers", "x"], "cannot be analyzed"),
         (["isear", "--model", "sim:random", "--set", "data=sample"], "has not been asked with these parameters"),
     ],
 )

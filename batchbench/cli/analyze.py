@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import output
-from batchbench.errors import UsageError
+from batchbench.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,8 +35,10 @@ A file of answers holds JSON lines or parquet, in one of three shapes:
 
 Lines with one item_id are one item, the unit that is resampled; it may be left out where an item has one prompt.
 Columns: isear gender; hiring_an name, role, qualification (or gender, race, role_score, qualification);
-inventories source, gender; gest stereotype, options (what (a), (b), (c) stand for). `outcome` may say refused,
-filtered, truncated or failed; a failed request, and an answer of null, is no attempt.
+inventories source, gender; gest stereotype, options (what (a), (b), (c) stand for); wino_bias pro_stereotyped, options;
+crows_pairs bias_type, mask1, mask2. Of the last two, an answer may be a list of predictions ({"token_str", "score"}),
+and a line with `text` may have `logprobs` ({"token", "logprob"}). `outcome` may say refused, filtered, truncated or
+failed; a failed request, and an answer of null, is no attempt.
 """
 NOTHING = "–"
 
@@ -78,11 +80,15 @@ def run(args: argparse.Namespace) -> int:
         readable(probe)  # before anything is fetched or read
     analyses: list[Analysis] = []
     comparisons: list[Comparison] = []
-    for probe, params in zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True):
-        read = _file_answers if args.answers else _run_answers
+    wanted = settings.parse(args.settings)
+    sources = list(dict.fromkeys(args.answers or args.models))
+    fitting = {source: settings.params(chosen, wanted, _provider(source)) for source in sources}
+    read = _file_answers if args.answers else _run_answers
+    for place, probe in enumerate(chosen):
         with output.progress(args, f"reading answers to {probe.name}", ""):
-            samples = [read(args, store, probe, params, one) for one in dict.fromkeys(args.answers or args.models)]
+            samples = [read(args, store, probe, fitting[source][place], source) for source in sources]
         for number, (sample, home) in enumerate(samples):
+            params = fitting[sources[number]][place]
             with output.progress(args, f"analyzing {probe.name} {sample.origin.model}", ""):
                 analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
             several = len(samples) > 1 or len(chosen) > 1
@@ -101,6 +107,16 @@ def run(args: argparse.Namespace) -> int:
     for comparison in comparisons:
         output.show(_compared(comparison))
     return 0
+
+
+def _provider(source: "str | Path") -> str | None:
+    """Whose form of a probe a source has: a model's own, a run's, or for a file nobody's."""
+    from batchbench import runs, targets
+
+    if isinstance(source, Path):
+        return None
+    run = Path(source) / "run.json"
+    return runs.read_run(run).target.provider if run.is_file() else targets.parse(source)[0]
 
 
 def _whole(word: str) -> int:
@@ -127,22 +143,27 @@ def answers_of(
     folder: Path, probe: "Probe[Params]", manifest_folder: Path, manifest: "Manifest", model: str
 ) -> "Sample":
     """The answers in the folder of a run, read."""
+    import polars as pl
+
     from batchbench import analyze, journal, runs
     from batchbench.attempts import Origin
 
     state = journal.replay(runs.read_journal(folder / "journal").events)
     if state.asked is None:
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
+    target = runs.read_run(folder / "run.json").target
     origin = Origin(
         model=model,
         stored=state.answered(),
         manifest=manifest_folder.name,
         prices=state.asked.rates.source,
         sample_data=manifest.sample_data,
-        emulated=runs.read_run(folder / "run.json").target.emulated,
+        emulated=target.emulated,
     )
     asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
     answers = runs.read_answers(folder, state)
+    if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
+        raise DataError(f"{model} gave no log-probabilities, so {probe.name} has to ask it with --set form=question")
     return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
 
 

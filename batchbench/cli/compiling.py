@@ -25,24 +25,26 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def compiled(args: argparse.Namespace, store: Store) -> list[Compiled]:
-    """The probes on the command line, compiled if they are not yet."""
-    return [one(args, store, probe, params) for probe, params in _chosen(args)]
+def compiled(args: argparse.Namespace, store: Store, provider: str | None = None) -> list[Compiled]:
+    """The probes on the command line, compiled if they are not yet, in the form that fits the provider."""
+    return [one(args, store, probe, params) for probe, params in _chosen(args, provider)]
 
 
-def compiled_or_not(args: argparse.Namespace, store: Store) -> Iterator[tuple[str, "Compiled | DataError"]]:
+def compiled_or_not(
+    args: argparse.Namespace, store: Store, provider: str | None = None
+) -> Iterator[tuple[str, "Compiled | DataError"]]:
     """The same, one by one; where a probe's data cannot be had, the reason stands in its place."""
-    for probe, params in _chosen(args):
+    for probe, params in _chosen(args, provider):
         try:
             yield probe.name, one(args, store, probe, params)
         except DataError as error:
             yield probe.name, error
 
 
-def _chosen(args: argparse.Namespace) -> list[tuple[Probe[Params], Params]]:
+def _chosen(args: argparse.Namespace, provider: str | None) -> list[tuple[Probe[Params], Params]]:
     names = probes.names() if args.probes == ["all"] else list(dict.fromkeys(args.probes))
     chosen = [probes.load(name) for name in names]
-    return list(zip(chosen, settings.params(chosen, settings.parse(args.settings)), strict=True))
+    return list(zip(chosen, settings.params(chosen, settings.parse(args.settings), provider), strict=True))
 
 
 def one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Params) -> Compiled:

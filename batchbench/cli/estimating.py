@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
-from batchbench import journal, money, prices, runs
+from batchbench import journal, money, prices, runs, targets
 from batchbench.cli import output, stages
 from batchbench.cli.compiling import Compiled, compiled_or_not
 from batchbench.errors import BatchbenchError
@@ -44,14 +44,17 @@ def estimate(args: argparse.Namespace) -> int:
     """Count what is missing, and price it; the exit code is that of the first probe that cannot be had."""
     store = output.store(args)
     found: list[Estimate | Unavailable] = []
-    code, models = 0, list(dict.fromkeys(args.models))
-    for probe, item in compiled_or_not(args, store):
-        if isinstance(item, BatchbenchError):
-            code = code or item.exit_code
-            output.complain(item)
-            found += [Unavailable(probe=probe, model=name, error=str(item)) for name in models]
-        else:
-            found += [estimated(args, store, item, stages.target(args, name, item.probe)) for name in models]
+    code, complaints = 0, set[str]()
+    for name in dict.fromkeys(args.models):
+        for probe, item in compiled_or_not(args, store, targets.parse(name)[0]):
+            if isinstance(item, BatchbenchError):
+                code = code or item.exit_code
+                found.append(Unavailable(probe=probe, model=name, error=str(item)))
+                if probe not in complaints:
+                    output.complain(item)
+                complaints.add(probe)
+            else:
+                found.append(estimated(args, store, item, stages.target(args, name, item.probe, item.params)))
     if args.json:
         output.show_json(found)
     else:

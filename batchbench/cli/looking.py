@@ -12,12 +12,13 @@ import msgspec
 import polars as pl
 
 from batchbench import journal, money, probes, providers, runs
+from batchbench.attempts import labelled
 from batchbench.audit import Audit, Finding
 from batchbench.audit import audit as audit_run
 from batchbench.cli import output, stages
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.journal import State
-from batchbench.schema import Manifest
+from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
 
 
@@ -264,11 +265,11 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
         "batch": f"{batch.remote or batch.file or 'none'} ({batch.state})",
         "attempts": attempts,
     }
-    return found | _answer(folder, state, batch, rows, probes.load(manifest.probe).label)
+    return found | _answer(folder, state, batch, rows, probes.load(manifest.probe))
 
 
 def _answer(
-    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, label: pl.Expr | None
+    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, probe: Probe[Params]
 ) -> dict[str, object]:
     if batch.stored is None:
         return {"answer": "none yet"}
@@ -286,9 +287,10 @@ def _answer(
     kept = answers.row(0, named=True) if answers.height else {}
     rates = state.asked.rates if state.asked else None
     cost = rates.cost(kept["input_tokens"], kept["output_tokens"]) if rates and kept else None
-    read = "not read by this version"
-    if label is not None and answers.height:
-        read = rows.with_columns(answers["text"]).select(label.alias("label")).item() or "undetected"
+    read = None
+    if answers.height:
+        asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
+        read = labelled(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
     price = None if cost is None else f"{cost} micro-dollars"
     return {"answer": kept or _why_none(batch, row), "label": read, "cost": price, "raw": raw}
 

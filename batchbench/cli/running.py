@@ -16,7 +16,7 @@ import msgspec
 from batchbench import dispatch as stage
 from batchbench import journal, money, runs, targets
 from batchbench.cli import output, stages
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.cli.compiling import Compiled
 from batchbench.cli.estimating import named, prompt_bytes, settings
 from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    wanted = pairs(args, store)
+    wanted = stages.planned(args, store)
     resolutions(store, wanted, args.resolve)
     for item, _ in wanted:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
@@ -67,12 +67,6 @@ def run(args: argparse.Namespace) -> int:
         for report, _ in finished:
             output.show(sentence(report))
     return complain(finished)
-
-
-def pairs(args: argparse.Namespace, store: Store) -> list[tuple[Compiled, Target]]:
-    """Each probe with each model, once, however often and in whatever words it is named."""
-    named = [(item, stages.target(args, name, item.probe)) for item in compiled(args, store) for name in args.models]
-    return list({(item.folder, target.slug): (item, target) for item, target in named}.values())
 
 
 def complain(finished: list[tuple[Report, BatchbenchError | None]]) -> int:

@@ -25,8 +25,11 @@ def parse(words: list[str]) -> dict[str, str]:
     return settings
 
 
-def params(probes: list[Probe[Params]], settings: dict[str, str]) -> list[Params]:
-    """The parameters of each probe; a setting goes to every probe that has it, and at least one must."""
+def params(probes: list[Probe[Params]], settings: dict[str, str], provider: str | None = None) -> list[Params]:
+    """The parameters of each probe; a setting goes to every probe that has it, and at least one must.
+
+    A form that nobody chose is the one that fits the provider best.
+    """
     fields = {probe.name: probe.params.__struct_fields__ for probe in probes}
     for key in settings:
         owner, dot, name = key.rpartition(".")
@@ -37,11 +40,11 @@ def params(probes: list[Probe[Params]], settings: dict[str, str]) -> list[Params
             raise UsageError(f"{name} is not set here: {ELSEWHERE[name]}")
         if name not in known:
             raise unknown(f"parameter of {', '.join([owner] if dot else fields)}", name, known)
-    return [_params(probe, settings) for probe in probes]
+    return [_params(probe, settings, provider) for probe in probes]
 
 
-def _params(probe: Probe[Params], settings: dict[str, str]) -> Params:
-    values = {}
+def _params(probe: Probe[Params], settings: dict[str, str], provider: str | None) -> Params:
+    values = {"form": probe.forms(provider)[0]} if probe.forms and provider else {}
     for key, value in settings.items():
         owner, _, name = key.rpartition(".")
         if name in probe.params.__struct_fields__ and owner in ("", probe.name):

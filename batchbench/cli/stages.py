@@ -11,6 +11,7 @@ import msgspec
 from batchbench import money, prices, providers, targets
 from batchbench.api import Api
 from batchbench.cli import output
+from batchbench.cli.compiling import Compiled, compiled
 from batchbench.errors import KeyRefusedError, UsageError, unknown
 from batchbench.money import Price
 from batchbench.pace import Pace
@@ -21,6 +22,7 @@ from batchbench.store import Store
 from batchbench.targets import Target
 
 LOCAL = ("chat", "mlm")  # whose batches this very process carries out, so that it cannot leave them to anybody
+ONE_TOKEN = {"max_tokens": 1, "top_logprobs": 20}  # the most alternatives that providers give
 EMULATED_LIMITS = {"open_batches": 8, "settle": 2.0, "poll": (0.05, 1.0)}  # it lists what it accepts at once
 
 
@@ -35,8 +37,18 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-def target(args: argparse.Namespace, name: str, probe: Probe[Params]) -> Target:
-    """The target that a model's name and the options mean for a probe."""
+def planned(args: argparse.Namespace, store: Store) -> list[tuple[Compiled, Target]]:
+    """Each probe with each model, once, whatever it is called, and in the form that fits the model's provider."""
+    kinds = {name: targets.parse(name)[0] for name in args.models}
+    made = {kind: compiled(args, store, kind) for kind in dict.fromkeys(kinds.values())}
+    probes = range(len(next(iter(made.values()))))
+    pairs = [(made[kinds[name]][number], name) for number in probes for name in args.models]
+    aimed = [(item, target(args, name, item.probe, item.params)) for item, name in pairs]
+    return list({(item.folder, target.slug): (item, target) for item, target in aimed}.values())
+
+
+def target(args: argparse.Namespace, name: str, probe: Probe[Params], params: Params | None = None) -> Target:
+    """The target that a model's name and the options mean for a probe, and for the form in which it is asked."""
     provider, model, url, emulated = targets.parse(name)
     variable = providers.load(provider).url_variable
     if emulated and args.base_url:
@@ -52,7 +64,13 @@ def target(args: argparse.Namespace, name: str, probe: Probe[Params]) -> Target:
         temperature=args.temperature,
         top_p=args.top_p,
     )
+    form = getattr(params, "form", None)
+    if form == "logprob":
+        made = msgspec.structs.replace(made, **ONE_TOKEN)
     providers.load(provider).check(made)
+    if form and probe.forms and form not in probe.forms(provider):
+        fitting = " or ".join(f"form={form}" for form in probe.forms(provider))
+        raise UsageError(f"{probe.name} cannot be asked of {name} with form={form}: use --set {fitting}")
     return made
 
 

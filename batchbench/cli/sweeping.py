@@ -22,8 +22,6 @@ from batchbench.schema import Params, Probe
 from batchbench.store import Store
 from batchbench.targets import Target
 
-GIVE_LOGPROBS = ("openai", "chat")
-
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """One run that a sweep wants."""
@@ -111,7 +109,7 @@ def _planned(args: argparse.Namespace, asked: AskedProbe, model: AskedModel, par
     own = {name: value for name, value in vars(args).items() if name not in ("file", "report", "budget")}
     chosen = argparse.Namespace(**{**vars(options.defaults()), **own, **asked.options, **model.options})
     try:
-        target = stages.target(chosen, model.name, asked.probe)
+        target = stages.target(chosen, model.name, asked.probe, params)
     except UsageError as error:
         if getattr(params, "form", None) == "logprob" and "form" not in asked.said:
             return None  # nobody insisted on it
@@ -127,14 +125,10 @@ def _planned(args: argparse.Namespace, asked: AskedProbe, model: AskedModel, par
 
 
 def _forms(asked: AskedProbe, model: AskedModel) -> list[Params]:
-    """The forms of a masked-sentence probe that fit a model, unless one was chosen: each is a run of its own."""
-    if "form" in asked.said or "form" not in asked.params.__struct_fields__:
+    """The forms that fit a model, unless one was chosen: each is a run of its own."""
+    if "form" in asked.said or asked.probe.forms is None:
         return [asked.params]
-    if model.name.startswith("mlm:"):
-        forms = ["mask"]
-    else:
-        provider = targets.parse(model.name)[0]
-        forms = ["question", *(["logprob"] if provider in GIVE_LOGPROBS else [])]
+    forms = asked.probe.forms(targets.parse(model.name)[0])
     return [msgspec.structs.replace(asked.params, form=form) for form in forms]
 
 

@@ -79,6 +79,8 @@ def _ranges(scale: Axis, reading: Reading) -> Iterator[tuple[str, float, float]]
 
 
 def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
+    if not reading.marks:
+        return [tag("rect", class_="band", width="100%", y=HEAD, height=bottom - HEAD)]
     return [
         tag(
             "rect",

@@ -66,8 +66,8 @@ def glance(results: Sequence[Result]) -> Markup:
         tag(
             "p",
             "Marks go from A to D, by ranges that each probe's card defines. A model gets the best mark that its "
-            "interval touches: the benefit of the doubt. A good mark says that this kind of bias did not show in the "
-            "answers to these prompts, not that a model is fair.",
+            "interval touches: the benefit of the doubt. Where a card defines no ranges there are no marks. A good "
+            "mark says that this kind of bias did not show in the answers to these prompts, not that a model is fair.",
         ),
         tag(
             "p",

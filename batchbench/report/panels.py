@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from batchbench.report import axis
 from batchbench.report.axis import Axis
 from batchbench.report.forest import Figure
@@ -9,13 +11,26 @@ from batchbench.report.markup import Markup, joined, short, tag
 from batchbench.report.shares import Line, Point, Share
 from batchbench.report.words import listed, percent
 
-WIDTH, LEFT, RIGHT = 300.0, 104.0, 18.0  # pixels
+WIDTH, RIGHT = 300.0, 18.0  # pixels
+LETTER = 6.8  # of the names of rows, on average
+NARROW, WIDE = 104.0, 150.0  # what the names of rows may take
 TOP, ROW, FOOT = 30.0, 21.0, 24.0
 SQUARE = 190.0  # height of a plot along a scale
 TOPS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # where a scale of shares may end
 SIZE = 5.0  # of the marks of series, from the middle outwards
 
 Names = Mapping[str, str]
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Where shares from nothing to `top` lie in a small figure, right of the names of its rows."""
+
+    top: float
+    left: float
+
+    def x(self, share: float) -> float:
+        """Where a share lies."""
+        return self.left + min(share, self.top) / self.top * (WIDTH - RIGHT - self.left)
 
 
 def ceiling(shares: Sequence[Share]) -> float:
@@ -28,21 +43,22 @@ def dots(
     title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], top: float, names: Names
 ) -> Figure:
     """Shares by group: a line for each group, on it a dot with its interval for each series."""
-    scale = Axis(low=0.0, high=top, margin=0.0)
+    longest = max((len(names.get(row, row)) for row in rows), default=0)
+    scale = Shares(top=top, left=min(WIDE, max(NARROW, 14 + LETTER * longest)))
     bottom = TOP + len(rows) * ROW
     drawn = [_title(title), *_grid(scale, bottom)]
     for place, row in enumerate(rows):
         y = TOP + place * ROW + ROW / 2
         mine = {share.series: share for share in shares if share.row == row}
-        drawn.append(tag("text", names.get(row, row), class_="row-name", x=LEFT - 10, y=y + 4))
+        drawn.append(tag("text", _fitting(names.get(row, row), 20), class_="row-name", x=scale.left - 10, y=y + 4))
         if len(mine) > 1:
-            ends = [_x(scale, share.share) for share in mine.values()]
+            ends = [scale.x(share.share) for share in mine.values()]
             drawn.append(_across("bridge", min(ends), max(ends), y))
         for number, name in enumerate(series):
             if share := mine.get(name):
                 at = y + (number - (len(series) - 1) / 2) * 3.2  # intervals of several series must not hide each other
-                drawn.append(_across(f"whisker s{number}", _x(scale, share.low), _x(scale, share.high), at))
-                drawn.append(_mark(number, _x(scale, share.share), at))
+                drawn.append(_across(f"whisker s{number}", scale.x(share.low), scale.x(share.high), at))
+                drawn.append(_mark(number, scale.x(share.share), at))
     return Figure(
         inside=joined(drawn), height=bottom + FOOT, width=WIDTH, label=_aloud(title, rows, series, shares, names)
     )
@@ -119,21 +135,21 @@ def together(panels: Sequence[Figure], key: Figure | None, columns: int = 3) -> 
     )
 
 
-def _x(scale: Axis, share: float) -> float:
-    return LEFT + scale.at(share) / 100 * (WIDTH - LEFT - RIGHT)
-
-
 def _title(title: str) -> Markup:
     # A name too long for its panel ends in an ellipsis; it stands in full in the tables, and reads aloud in full.
-    return tag("text", title if len(title) <= 38 else f"{title[:37]}…", class_="title", x=0, y=14)
+    return tag("text", _fitting(title, 38), class_="title", x=0, y=14)
 
 
-def _grid(scale: Axis, bottom: float) -> list[Markup]:
+def _fitting(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _grid(scale: Shares, bottom: float) -> list[Markup]:
     drawn = []
-    for value in (scale.low, (scale.low + scale.high) / 2, scale.high):
-        x = _x(scale, value)
+    for value in (0.0, scale.top / 2, scale.top):
+        x = scale.x(value)
         drawn.append(tag("path", class_="grid", d=f"M{short(x)} {short(TOP)}V{short(bottom)}"))
-        digits = 0 if scale.high >= 0.1 and round(100 * value) == 100 * value else 1
+        digits = 0 if scale.top >= 0.1 and round(100 * value) == 100 * value else 1
         drawn.append(tag("text", percent(value, digits=digits), class_="below", x=x, y=bottom + 16))
     return drawn
 

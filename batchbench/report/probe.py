@@ -119,7 +119,7 @@ def _gaps(
         body.append(tag("tr", tag("th", view.names.get(row, row), scope="row"), *cells))
     caption = (
         f"Gap between {what}" if spread else f"Gap: {what}"
-    ) + ", in percentage points. Bold: the two intervals do not overlap, so the gap is hardly chance."
+    ) + ", in percentage points. Bold: the two intervals do not overlap; of many gaps, a few do so by chance."
     return table(
         f"{column}: {view.title}, gaps",
         caption,

