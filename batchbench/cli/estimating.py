@@ -73,8 +73,11 @@ def priced(found: Sequence[Estimate | Unavailable]) -> str:
             rows.append([f"{entry.probe} {entry.settings}".rstrip(), entry.model, *_figures([entry])])
     if len(known) > 1:
         rows.append(["all", "", *_figures(known)])
-    sources = dict.fromkeys(f"prices of {entry.model}: {entry.prices}" for entry in known)
-    return "\n".join([output.table(rows), "", *sources])
+    sources: dict[str, dict[str, None]] = {}
+    for entry in known:
+        sources.setdefault(entry.prices, {})[entry.model] = None
+    told = [f"prices of {', '.join(models)}: {source}" for source, models in sources.items()]
+    return "\n".join([output.table(rows), "", *told])
 
 
 def _figures(found: Sequence[Estimate]) -> list[str]:
@@ -141,4 +144,6 @@ def settings(item: Compiled, target: Target) -> str:
     usual = {**msgspec.structs.asdict(item.probe.params()), "max_tokens": item.probe.max_tokens}
     own = {name: value for name, value in msgspec.structs.asdict(item.params).items() if name != "data"}
     own |= {name: getattr(target, name) for name in ("max_tokens", "temperature", "top_p", "system")}
+    if target.top_logprobs is not None:
+        del own["max_tokens"]  # the form says it: one token, and what else it could have been
     return " ".join(f"{name}={value}" for name, value in own.items() if value != usual.get(name))
