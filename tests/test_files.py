@@ -1,13 +1,17 @@
 """Requests leave as files and come back as files: attributed, checked and priced like any other answers."""
 
+import contextlib
+import io
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batchbench import cli
 from tests.conftest import Run
 from tests.emulator.driver import Emulator
 
@@ -22,8 +26,15 @@ class Desk:
     def __init__(self, folder: Path, run: Run, provider: Emulator) -> None:
         self.home, self.out, self.provider, self._run = folder / "home", folder / "out", provider, run
 
-    def __call__(self, *words: str | Path, **options: Any) -> Any:
-        return self._run(*words, "--home", self.home, **options)
+    def __call__(self, *words: str | Path, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run a command; in this very process, which is faster, unless it needs an environment of its own."""
+        line = [*map(str, words), "--home", str(self.home)]
+        if env is not None:
+            return self._run(*line, env=env)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli.main(line)
+        return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
 
     def json(self, *words: str | Path) -> Any:
         ran = self(*words, "--json")

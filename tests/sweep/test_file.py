@@ -137,7 +137,7 @@ def test_everything_in_the_example_that_is_commented_out_is_valid_too(tmp_path: 
 
 def test_a_masked_probe_is_asked_in_the_forms_that_fit_the_model(tmp_path: Path) -> None:
     file = tmp_path / "sweep.toml"
-    names = ["sim:random", "sim:anthropic/random", "openai:gpt-4.1-mini", "anthropic:claude-haiku-4-5"]
+    names = ["sim:random", "sim:anthropic/random", "openai:gpt-4.1-mini", "openai:o3", "anthropic:claude-haiku-4-5"]
     file.write_text(f'probes = ["wino_bias"]\nmodels = {names}\n')
     runs = planned(options(), sweepfile.read(file, tmp_path))
     forms = {name: [one.params.form for one in runs if one.target.name == name] for name in names}  # type: ignore[attr-defined]
@@ -145,10 +145,12 @@ def test_a_masked_probe_is_asked_in_the_forms_that_fit_the_model(tmp_path: Path)
         "sim:random": ["question", "logprob"],
         "sim:anthropic/random": ["question"],
         "openai:gpt-4.1-mini": ["question", "logprob"],
+        "openai:o3": ["question"],  # reasons, and then shows no log-probabilities
         "anthropic:claude-haiku-4-5": ["question"],
     }
     file.write_text(f'models = {names}\n[[probes]]\nname = "wino_bias"\nform = "logprob"\n')
-    assert len(planned(options(), sweepfile.read(file, tmp_path))) == 4
+    with pytest.raises(UsageError, match="models 2 .* gives no log-probabilities"):  # somebody insists on it
+        planned(options(), sweepfile.read(file, tmp_path))
 
 
 def test_a_file_that_is_not_there_or_not_text_is_one_line(batchbench: Run, tmp_path: Path) -> None:
