@@ -149,7 +149,7 @@ def test_a_masked_probe_is_asked_in_the_forms_that_fit_the_model(tmp_path: Path)
         "anthropic:claude-haiku-4-5": ["question"],
     }
     file.write_text(f'models = {names}\n[[probes]]\nname = "wino_bias"\nform = "logprob"\n')
-    with pytest.raises(UsageError, match="models 2 .* gives no log-probabilities"):  # somebody insists on it
+    with pytest.raises(UsageError, match=r"models 2 .* gives no log-probabilities"):  # somebody insists on it
         planned(options(), sweepfile.read(file, tmp_path))
 
 
