@@ -47,9 +47,7 @@ def estimate(
     """What asking would cost: a row for each probe and model. `how` is as for `run`."""
     args = _args(probe, model, params, home, how)
     store = output.store(args)
-    found = [
-        estimating.estimated(args, store, item, target) for item, target in stages.planned(args, store, args.models)
-    ]
+    found = [estimating.estimated(args, store, item, target) for item, target in stages.planned(args, store)]
     return pl.DataFrame(list(map(msgspec.structs.asdict, found)))
 
 
@@ -71,7 +69,7 @@ def run(
     args.quiet = quiet
     store = output.store(args)
     limit = None if budget is None else money.parse_budget(str(budget))
-    jobs = [running.job(args, store, item, target, limit) for item, target in stages.planned(args, store, args.models)]
+    jobs = [running.job(args, store, item, target, limit) for item, target in stages.planned(args, store)]
     finished = _apart(lambda: running.ask(args, store, jobs, limit))
     return pl.DataFrame([msgspec.structs.asdict(report) for report, _ in finished])
 
@@ -102,7 +100,7 @@ def metrics(
     store = output.store(args)
     rows = [
         {"probe": item.probe.name, "model": target.name, "metric": metric, **msgspec.structs.asdict(value)}
-        for item, target in stages.planned(args, store, args.models)
+        for item, target in stages.planned(args, store)
         for metric, value in _analysis(store, item, target.name, replicates, seed).metrics.items()
     ]
     return pl.DataFrame(rows, infer_schema_length=None)

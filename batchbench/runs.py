@@ -285,11 +285,13 @@ class Segment:
         self._compressor = zstd.ZstdCompressor(level=3)
         self._sha256 = hashlib.sha256()
         self._size = 0
+        self.length = 0  # bytes of what was taken
         with explained(self._path):
             self._file = self._scratch.open("wb")
 
     def take(self, piece: bytes) -> None:
         """Keep the next piece."""
+        self.length += len(piece)
         self._put(self._compressor.compress(piece))
 
     def _put(self, block: bytes) -> None:
@@ -327,6 +329,12 @@ def lines(path: Path) -> Iterator[bytes]:
             yield from whole
         if left:
             yield left
+
+
+def length(path: Path) -> int:
+    """How many bytes a kept result file had at the provider's."""
+    with zstd.open(path, "rb") as file:
+        return sum(map(len, iter(lambda: file.read(1 << 20), b"")))
 
 
 def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:

@@ -61,13 +61,20 @@ class Done(msgspec.Struct):
 class Spool:
     """OpenAI's Batch API, played on files."""
 
-    def __init__(self, folder: Path, store: Store, api: Api, note: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        store: Store,
+        api: Api,
+        note: Callable[[str], None] = lambda _: None,
+        pace: Pace | None = None,
+    ) -> None:
         self.folder = folder
         self._store = store
         self._api = api
         self._note = note
         self._noted = float("-inf")
-        self._pace = Pace()
+        self._pace = pace or Pace()  # of the server, which several runs may call
         self._working: set[str] = set()
         self._group: TaskGroup | None = None
         self._trouble: BatchbenchError | None = None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -133,8 +134,45 @@ def test_one_request_is_explained_from_prompt_to_label(batchbench: Run, tmp_path
         batchbench("run", "gest", "--set", "data=sample", "--model", "sim:pro-masculine", "--home", tmp_path)
         (file,) = tmp_path.glob("cache/*/*/answers/*.parquet")
         told = json.loads(batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path, "--json").stdout)
+        said = batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path).stdout
     finally:
         stop_emulator(tmp_path)
+    assert re.search(r"^prompt    \S.*\n          \S", said, re.MULTILINE)
+    assert re.search(r"^answer    id: 7$", said, re.MULTILINE)
+    assert '\n            "custom_id": ' in said
+    assert "None" not in said
     assert (told["label"], told["answer"]["id"], told["answer"]["outcome"]) == ("male", 7, "answered")
     assert told["design"]["sentence"] in told["prompt"]
     assert len(told["raw"]) == len(told["attempts"]) == 1
+
+
+def test_status_and_run_mean_the_same_by_their_words(batchbench: Run, tmp_path: Path) -> None:
+    words = ["gest", "--set", "data=sample", "--model", "sim:refusing", "--home", tmp_path, "--json"]
+    try:
+        (ran,) = json.loads(batchbench("run", *words).stdout)
+        (told,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
+        (fewer,) = json.loads(batchbench("run", *words, "--sample-k", "2").stdout)
+        (told_of_fewer,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
+        table = batchbench("status", "--home", tmp_path).stdout
+    finally:
+        stop_emulator(tmp_path)
+    names = ("asked", "answered", "refused", "failed", "missing", "spent_usd")
+    assert ran["refused"] == ran["asked"] > fewer["asked"]
+    for one, other in ((ran, told), (fewer, told_of_fewer)):
+        assert {name: one[name] for name in names} == {name: other[name] for name in names}
+    assert table.split()[2:8] == ["ASKED", "ANSWERED", "REFUSED", "FAILED", "MISSING", "LEFT"]
+
+
+def test_an_estimate_goes_on_past_data_that_cannot_be_had(batchbench: Run, tmp_path: Path) -> None:
+    words = ["estimate", "gest", "wino_bias", "--set", "wino_bias.data=sample", "--model", "sim:random"]
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    ran = batchbench(*words, "--home", tmp_path, env={**os.environ, **nowhere})
+    assert ran.returncode == 65
+    assert "cannot fetch gest" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert [line.split()[:3] for line in ran.stdout.splitlines()[1:3]] == [
+        ["gest", "sim:random", "unavailable"],
+        ["wino_bias", "sim:random", "12"],
+    ]
+    gest, wino = json.loads(batchbench(*words, "--json", "--home", tmp_path, env={**os.environ, **nowhere}).stdout)
+    assert (gest["probe"], "cannot fetch gest" in gest["error"], wino["requests"]) == ("gest", True, 12)

@@ -119,6 +119,38 @@ def test_an_export_can_be_given_up(desk: Desk) -> None:
     assert desk("import", desk.results("new.jsonl", [*desk.answered(other)])).returncode == 0
 
 
+DEATHS = [f"{step}-{event}:2" for event in ("intent", "exported") for step in ("before", "mid", "after")]
+
+
+@pytest.mark.full
+def test_an_export_killed_anywhere_leaves_no_file_that_nobody_knows(desk: Desk) -> None:
+    for number, place in enumerate(DEATHS, 1):
+        words = ("export", *GEST, *PRICE, "-o", desk.out, "--batch-size", "3", "--sample-k", str(10 * number))
+        killed = desk(*words, env={"PATH": "", "BATCHBENCH_CRASH": place})
+        assert killed.returncode == -9, (place, killed)
+        assert desk(*words).returncode == 0
+    lines = [json.loads(line) for file in desk.out.iterdir() for line in file.read_text().splitlines()]
+    rows = sorted(int(line["custom_id"].split("-")[1]) for line in lines)
+    assert rows == list(range(10 * len(DEATHS)))
+    assert desk.status()["in_flight"] == len(rows)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "place", ["segment-written", "segment-renamed", "answers-before", "answers-after", "mid-stored", "after-stored"]
+)
+def test_an_import_killed_anywhere_is_taken_up_again(desk: Desk, place: str) -> None:
+    (file,) = desk.export()
+    lines = desk.answered(file)
+    halves = [desk.results("one.jsonl", [*lines[:9]]), desk.results("two.jsonl", [*lines[9:]])]
+    killed = desk("import", *halves, env={"PATH": "", "BATCHBENCH_CRASH": f"{place}:1"})
+    assert killed.returncode == -9, killed
+    again = desk("import", desk.results("whole.jsonl", [*lines]))
+    assert again.returncode == (2 if place == "after-stored" else 0), again  # then it was all done
+    assert desk.status()["answered"] == len(lines)
+    assert all(not audit["findings"] for audit in desk.json("audit"))
+
+
 def test_a_budget_limits_what_is_exported(desk: Desk) -> None:
     ran = desk("export", *GEST, *PRICE, "-o", desk.out, "--budget", "0.001", "--json")
     assert ran.returncode == 3, ran

@@ -36,7 +36,7 @@ COMMANDS = [
     ["compile", *GEST[:3]],
     ["estimate", *GEST],
     ["run", *GEST],
-    ["run", *GEST, "--model", "sim:unbiased"],
+    ["run", *GEST, "--model", "sim:unbiased", "--model", "sim:openai/random"],
     ["cancel", "gest", "--model", "sim:random"],
     ["status"],
     ["audit"],

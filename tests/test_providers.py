@@ -191,3 +191,25 @@ def test_parameters_that_a_model_refuses_are_refused_before_they_cost_anything(
     asked = Target(provider=provider, model=model, max_tokens=300, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         providers.load(provider).check(asked)
+
+
+@pytest.mark.parametrize(
+    ("errors", "blamed"),
+    [
+        (
+            [("invalid_json_line", 2), ("invalid_json_line", 5)],
+            {2: "invalid_json_line: no", 5: "invalid_json_line: no"},
+        ),
+        ([("invalid_json_line", 2), ("too_many_tasks", None)], {}),  # also wrong as a whole
+        ([("model_not_found", 1)], {}),  # said of the first line, and true of every one
+        ([("token_limit_exceeded", None)], {}),
+    ],
+)
+def test_openai_blames_lines_only_for_what_is_their_own(
+    errors: list[tuple[str, int | None]], blamed: dict[int, str]
+) -> None:
+    data = [{"code": code, "message": "no", "line": line} for code, line in errors]
+    told = {"id": "batch_1", "status": "failed", "created_at": 0, "errors": {"data": data}}
+    remote = openai.read(json.dumps(told).encode())
+    assert (remote.state, remote.refused) == ("rejected", blamed)
+    assert remote.parts == ([("refusal", "/batches/batch_1")] if blamed else [])

@@ -45,7 +45,7 @@ def export(args: argparse.Namespace) -> int:
     """Write what is to be asked; the budget is one over all runs of the command, as everywhere."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    pairs = stages.planned(args, store, args.models)
+    pairs = stages.planned(args, store)
     said = running.resolutions(store, pairs, args.resolve)
     with contextlib.ExitStack() as stack:
         opened = [

@@ -23,6 +23,7 @@ from batchbench.cli.stages import Contact
 from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
+from batchbench.pace import Pace
 from batchbench.store import Store
 from batchbench.targets import Target
 
@@ -54,12 +55,11 @@ def run(args: argparse.Namespace) -> int:
     """Run each probe with each model, all at once; the exit code is that of the first trouble."""
     store = output.store(args)
     budget = money.parse_budget(args.budget) if args.budget is not None else None
-    models = list(dict.fromkeys(args.models))
-    pairs = stages.planned(args, store, models)
-    resolutions(store, pairs, args.resolve)
-    for item, _ in pairs:
+    wanted = stages.planned(args, store)
+    resolutions(store, wanted, args.resolve)
+    for item, _ in wanted:
         stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
-    jobs = [job(args, store, item, target, budget) for item, target in pairs]
+    jobs = [job(args, store, item, target, budget) for item, target in wanted]
     finished = ask(args, store, jobs, budget)
     if args.json:
         output.show_json([report for report, _ in finished])
@@ -162,6 +162,7 @@ def ask(
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
             common, waiting = Common(budget), set(range(len(jobs)))
+            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
 
             def arrived(place: int) -> None:
                 waiting.discard(place)
@@ -170,7 +171,8 @@ def ask(
 
             async def one(place: int) -> None:
                 it, run = jobs[place], opened[place]
-                async with stages.connected(it.contact, args, store, run.folder) as api:
+                pace = paces.setdefault(it.contact.base_url, Pace())
+                async with stages.connected(it.contact, args, store, run.folder, pace) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())
                     arrived(place)

@@ -133,7 +133,7 @@ class Screen:
         hidden = order[most:]
         if hidden:
             table.add_row(f"and {len(hidden)} more, {sum(self._ended[place] for place in hidden)} of them done")
-        return Group(table, Text(f" {self.line()}", no_wrap=True, overflow="ellipsis"))
+        return Group(table, Text(self.line()))
 
 
 def _done(standing: Standing) -> int:

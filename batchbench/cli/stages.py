@@ -14,6 +14,7 @@ from batchbench.cli import output
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.errors import KeyRefusedError, UsageError, unknown
 from batchbench.money import Price
+from batchbench.pace import Pace
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.spool import Spool
@@ -36,13 +37,14 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-def planned(args: argparse.Namespace, store: Store, models: list[str]) -> list[tuple[Compiled, Target]]:
-    """Every probe on the command line with every model, each in the form that fits the model's provider."""
-    kinds = {name: targets.parse(name)[0] for name in models}
+def planned(args: argparse.Namespace, store: Store) -> list[tuple[Compiled, Target]]:
+    """Each probe with each model, once, whatever it is called, and in the form that fits the model's provider."""
+    kinds = {name: targets.parse(name)[0] for name in args.models}
     made = {kind: compiled(args, store, kind) for kind in dict.fromkeys(kinds.values())}
     probes = range(len(next(iter(made.values()))))
-    pairs = [(made[kinds[name]][number], name) for number in probes for name in models]
-    return [(item, target(args, name, item.probe, item.params)) for item, name in pairs]
+    pairs = [(made[kinds[name]][number], name) for number in probes for name in args.models]
+    aimed = [(item, target(args, name, item.probe, item.params)) for item, name in pairs]
+    return list({(item.folder, target.slug): (item, target) for item, target in aimed}.values())
 
 
 def target(args: argparse.Namespace, name: str, probe: Probe[Params], params: Params | None = None) -> Target:
@@ -125,11 +127,16 @@ def _limits(args: argparse.Namespace, limits: Limits) -> Limits:
 
 
 @asynccontextmanager
-async def connected(contact: Contact, args: argparse.Namespace, store: Store, folder: Path) -> AsyncIterator[Calls]:
-    """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out."""
+async def connected(
+    contact: Contact, args: argparse.Namespace, store: Store, folder: Path, pace: Pace | None = None
+) -> AsyncIterator[Calls]:
+    """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out.
+
+    `pace` is what is known of how fast a server without batches may be called.
+    """
     api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
     if contact.provider.name == "chat":
-        async with Spool(folder / "spool", store, api, output.note(args)).running() as spool:
+        async with Spool(folder / "spool", store, api, output.note(args), pace).running() as spool:
             yield spool
     else:
         async with api.running():

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         limit = None if done.budget is None else done.budget / money.MILLION
         path = str(done.report) if done.report else None
         output.show_json(Result(report=path, runs=reports, spent_usd=spent, budget_usd=limit))
-    else:
+    elif not args.quiet:
         output.show(_table(reports, dict(done.analyses)))
         if done.report:
             output.show(f"\nreport: {done.report}")

@@ -1,5 +1,7 @@
 """Collecting: every ended batch, whatever the way it ended, is brought to disk, read, and settled."""
 
+from pathlib import Path
+
 import msgspec
 from anyio import to_thread
 
@@ -133,8 +135,16 @@ async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
                 raise BatchbenchError(f"cannot fetch the answers of batch {batch.remote}: {error}") from None
             await work.pause(min(60.0, work.limits.poll[0] * 2**attempt), f"answers that cannot be fetched ({error})")
         else:
-            return await to_thread.run_sync(segment.seal)
+            return await to_thread.run_sync(_kept_longer, work, segment, work.run.raw(batch.nonce, part))
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+
+def _kept_longer(work: Work, segment: Segment, before: Path) -> Part:
+    """Seal what was fetched, unless an earlier copy holds as much: one that was cut must not replace it."""
+    if before.exists() and segment.length <= runs.length(before):
+        segment.drop()
+        return runs.file_part(before, work.run.folder)
+    return segment.seal()
 
 
 def most_bytes(work: Work, batch: Batch) -> int:

@@ -11,12 +11,14 @@ I2   no batch is adopted twice, none of somebody else's is adopted, none of ours
 I3   a row is accepted again only after the batch before has ended without answering it
 I4   no row is billed for two answers
 I5   every billed answer is kept, with the same text; only lines that the provider itself damaged may be less
-I6   every kept answer was billed by the batch that its nonce names
+I6   every kept answer was billed by the batch that its nonce names; of a batch that was refused, the lines that were
+     named have failed and nothing else is kept
 I7   every answer belongs to its row's prompt (the `echo` persona answers with the prompt's digest)
 I8   no row has two answers
 I9   at every moment billed + the most that running batches can cost <= budget, and so says the journal; each reserve
      covers what its rows can cost; what was noted as spent is what was billed, or more where lines were damaged
-I10  answered + again + missing are exactly the rows of each batch, and add up to what `status --json` says (--status)
+I10  answered + again + missing are exactly the rows of each batch, and add up to what `status --json` says (--status);
+     what was asked three times in vain is missing
 I12  a batch goes through its states in order, and is accepted only after its intent and its `creating`
 I13  since an earlier audit (--before), nothing but reads reached the provider and no byte of the run has changed
 I14  the run's folder holds no file that nobody knows, nothing others may read, and not the key (--key)

@@ -67,6 +67,12 @@ class Scene:
         if self.emulator.process.poll() is None:
             self.emulator.stop()
 
+    def end_faults(self) -> None:
+        """The same provider, with the same ledger, without its faults."""
+        self.emulator.stop()
+        self.emulator.words = ["--port", str(self.emulator.port)]
+        self.emulator.start()
+
     # -- the client ----------------------------------------------------------------------------------------
 
     def start(self, *words: str | int, k: int = 60, size: int = 20, crash: str = "", command: str = "run") -> "subprocess.Popen[str]":  # fmt: skip  # noqa: E501

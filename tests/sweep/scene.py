@@ -65,8 +65,12 @@ class Home:
         """Lines in all journals together."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("cache/*/*/journal"))
 
+    def spent(self) -> int:
+        """Micro-dollars spent over all runs, as their journals tell."""
+        return sum(round(run["spent_usd"] * 1e6) for run in self.command("status"))
+
     def owed(self) -> int:
-        """Micro-dollars spent and promised over all runs, as their journals tell."""
+        """Micro-dollars spent and promised; a create that was never answered stays promised for a day."""
         return sum(round((run["spent_usd"] + run["reserved_usd"]) * 1e6) for run in self.command("status"))
 
     def results(self) -> dict[str, bytes]:

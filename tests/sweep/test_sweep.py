@@ -1,8 +1,13 @@
 """One command from nothing to a report: whatever happens on the way, it ends the same, and is paid for once."""
 
 import json
+import os
+import pty
 import random
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,7 +60,7 @@ def test_a_sweep_killed_at_random_ends_like_one_that_was_not(make: Make, kills: 
     assert len(results) == 18  # three files of each of six runs
     assert results == calm.results()
     assert (killed.cost(), killed.billed()) == (calm.cost(), calm.billed())
-    assert killed.owed() == killed.cost()
+    assert killed.spent() == killed.cost()
     assert json.loads(done.stdout)["spent_usd"] == json.loads(whole.stdout)["spent_usd"]
     assert all(not audit["findings"] for audit in killed.command("audit"))
 
@@ -155,7 +160,7 @@ def test_what_was_submitted_is_collected_days_later_from_a_copy_of_the_folder(
     assert [run["missing"] for run in told["runs"]] == [0] * 4
     assert Path(told["report"]).is_file()
     assert len(provider.events("accepted")) == 4
-    assert there.owed() == sum(event["cost"] for event in provider.events("billed"))
+    assert there.spent() == sum(event["cost"] for event in provider.events("billed"))
 
 
 def test_detached_again_it_submits_nothing_twice(make: Make, provider: Emulator) -> None:
@@ -165,11 +170,37 @@ def test_detached_again_it_submits_nothing_twice(make: Make, provider: Emulator)
     assert len(provider.events("accepted")) == 4
 
 
+def test_what_this_process_carries_out_itself_is_not_left_to_anybody(make: Make, provider: Emulator) -> None:
+    text = f"""\
+probes = [{{ name = "gest", data = "sample" }}, {{ name = "isear", data = "sample" }}]
+sample_k = 30
+models = ["chat:random@{provider.openai_url}"]
+"""
+    home = make(text=text)
+    done = home.sweep("--detach", timeout=60, CHAT_API_KEY=TOKEN)
+    assert done.code == 0, done
+    told = json.loads(done.stdout)
+    assert [run["answered"] for run in told["runs"]] == [run["asked"] for run in told["runs"]]
+    assert sum(event["n"] for event in provider.events("billed")) == sum(run["asked"] for run in told["runs"])
+
+
 def test_what_costs_money_needs_a_yes(make: Make, provider: Emulator) -> None:
     home = make(text=remote(provider))
     asked = home.sweep(timeout=60, **KEYS)
     assert asked.code == 2, asked
     assert "say that it may with --yes" in asked.stderr
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-m", "batchbench", "sweep", str(home.file), "--home", str(home.folder)]
+    client = subprocess.Popen(
+        command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, **KEYS}, text=True
+    )
+    os.write(terminal, b"n\n")
+    assert client.communicate(timeout=60)[0] == ""
+    assert client.returncode == 130
+    seen = os.read(terminal, 100_000).decode()
+    os.close(theirs)
+    os.close(terminal)
+    assert re.search(r"This may cost up to \$\d+\.\d\d\. Go on\? \[y/N\]", seen)
     assert not provider.events("accepted")
     assert not list(home.folder.glob("cache/*/*/run.json"))
 
