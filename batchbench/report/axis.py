@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import msgspec
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-NARROW = 300  # pixels of the narrowest screen that a figure has to be readable on
+NARROW = 270  # pixels of the narrowest figure that has to be readable
+LETTER = 6.4  # pixels of a letter, rather more than less
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,17 +45,27 @@ def written(values: Sequence[float]) -> list[str]:
     return [f"{value:.{digits}f}".replace("-", "−") for value in values]
 
 
-def levels(places: Sequence[tuple[float, str]], letter: float = 6.4) -> list[int]:
-    """For labels centred on places (in per cent), the line each is written on so that none overlaps another.
+def anchor(place: float, text: str) -> str:
+    """How a label goes with its place (in per cent): centred, or leaning inwards where it would not fit."""
+    half = len(text) * LETTER / 2 / NARROW * 100
+    return "start" if place < half else "end" if place > 100 - half else "middle"
 
-    They are measured on the narrowest screen, where they are closest together.
-    """
-    ends: list[float] = []
+
+def span(place: float, text: str) -> tuple[float, float]:
+    """From where to where a label reaches on the narrowest screen, where labels are closest together."""
+    x, width = place / 100 * NARROW, len(text) * LETTER
+    start = {"start": x, "middle": x - width / 2, "end": x - width}[anchor(place, text)]
+    return start, start + width
+
+
+def levels(places: Sequence[tuple[float, str]]) -> list[int]:
+    """For labels in the order of their places, the line each is written on so that none overlaps another."""
+    lines: list[list[tuple[float, float]]] = []
     found = []
     for place, text in places:
-        half = len(text) * letter / 2
-        middle = min(max(place / 100 * NARROW, half), NARROW - half)
-        level = next((level for level, end in enumerate(ends) if end + 8 < middle - half), len(ends))
-        ends[level:] = [middle + half] if level == len(ends) else [middle + half, *ends[level + 1 :]]
+        start, end = span(place, text)
+        free = (all(end + 8 < a or b + 8 < start for a, b in line) for line in lines)
+        level = next((level for level, fits in enumerate(free) if fits), len(lines))
+        lines[level:] = [[*(lines[level] if level < len(lines) else []), (start, end)], *lines[level + 1 :]]
         found.append(level)
     return found

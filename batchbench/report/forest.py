@@ -115,14 +115,8 @@ def _references(scale: Axis, reading: Reading, bottom: float) -> tuple[list[Mark
     for (place, name), level in zip(places, levels, strict=True):
         x, y = f"{place:.2f}%", bottom + 33 + level * LINE
         drawn.append(tag("line", class_="reference", x1=x, x2=x, y1=HEAD, y2=bottom))
-        drawn.append(tag("text", name, class_="reference-name", x=x, y=y, text_anchor=_anchor(place, name)))
+        drawn.append(tag("text", name, class_="reference-name", x=x, y=y, text_anchor=axis.anchor(place, name)))
     return drawn, max(levels, default=-1) + 1
-
-
-def _anchor(place: float, text: str) -> str:
-    """Text at the ends leans inwards, where it would not fit on the narrowest screen."""
-    half = len(text) * 6.4 / 2 / axis.NARROW * 100
-    return "start" if place < half else "end" if place > 100 - half else "middle"
 
 
 def _row(scale: Axis, name: str, value: Estimate, top: float, text: float) -> Markup:
@@ -153,7 +147,7 @@ def _ticks(scale: Axis, bottom: float) -> list[Markup]:
         place = scale.at(value)
         x = f"{place:.2f}%"
         drawn.append(tag("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4))
-        drawn.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor=_anchor(place, text)))
+        drawn.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor=axis.anchor(place, text)))
     return drawn
 
 

@@ -223,6 +223,7 @@ def test_twelve_models_by_six_probes_open_in_two_seconds(big_page: Path, tmp_pat
     async def act(browser: Browser) -> float:
         await browser.open(big_page)  # the browser itself is warm now
         seconds = min([await browser.open(big_page) for _ in range(3)])
+        print(f"{seconds:.2f} s, {big_page.stat().st_size:,} bytes")  # noqa: T201 - for `pytest -rP`
         if picture := keep("big.png"):
             await browser.picture(picture)
         for width in (1200, 375, 320):

@@ -65,14 +65,17 @@ def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.text("abcdefgh", min_size=1, max_size=20)), max_size=6))
 def test_labels_on_one_line_never_overlap(places: list[tuple[float, str]]) -> None:
     places.sort()
-    found = axis.levels(places, letter=6.0)
-    spans: dict[int, list[tuple[float, float]]] = {}
-    for (place, text), level in zip(places, found, strict=True):
-        half = len(text) * 3.0
-        middle = min(max(place / 100 * axis.NARROW, half), axis.NARROW - half)
-        spans.setdefault(level, []).append((middle - half, middle + half))
-    for several in spans.values():
-        assert all(one[1] < other[0] for one, other in itertools.pairwise(several))
+    lines: dict[int, list[tuple[float, float]]] = {}
+    for (place, text), level in zip(places, axis.levels(places), strict=True):
+        lines.setdefault(level, []).append(axis.span(place, text))
+    for several in lines.values():
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(several)))
+
+
+def test_labels_at_the_ends_lean_inwards() -> None:
+    assert [axis.anchor(place, "stereotyping") for place in (4.5, 50, 95.5)] == ["start", "middle", "end"]
+    near = [(4.5, "stereotyping and anti-stereotyping"), (90.0, "unbiased")]
+    assert axis.levels(near) == [0, 1]
 
 
 def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
