@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import polars as pl
 
-from batchbench import money, prices, providers, targets
+from batchbench import money, prices, probes, providers, targets
 from batchbench.api import Api
 from batchbench.cli import output
 from batchbench.cli.compiling import Compiled, compiled
@@ -39,8 +40,8 @@ def planned(args: argparse.Namespace, store: Store, models: list[str]) -> list[t
     """Every probe on the command line with every model, each in the form that fits the model's provider."""
     kinds = {name: targets.parse(name)[0] for name in models}
     made = {kind: compiled(args, store, kind) for kind in dict.fromkeys(kinds.values())}
-    probes = range(len(next(iter(made.values()))))
-    pairs = [(made[kinds[name]][number], name) for number in probes for name in models]
+    count = len(next(iter(made.values())))
+    pairs = [(made[kinds[name]][number], name) for number in range(count) for name in models]
     return [(item, target(args, name, item.probe, item.params)) for item, name in pairs]
 
 
@@ -50,7 +51,7 @@ def target(args: argparse.Namespace, name: str, probe: Probe[Params], params: Pa
     variable = providers.load(provider).url_variable
     if emulated and args.base_url:
         raise UsageError(f"{name} is on this machine: --base-url goes with openai: and anthropic: models")
-    base_url = url or args.base_url or (None if emulated else os.environ.get(variable) or None)
+    base_url = url or args.base_url or (None if emulated or not variable else os.environ.get(variable) or None)
     made = Target(
         provider=provider,
         model=model,
@@ -77,6 +78,8 @@ def price(args: argparse.Namespace, store: Store, target: Target) -> Price:
         return money.parse_price(args.price)
     if target.emulated:
         return prices.EMULATOR
+    if target.provider == "mlm":
+        return money.Price(input=0, output=0, source="a model on this machine")
     if target.provider == "chat" and targets.is_loopback(target.base_url or ""):
         return money.Price(input=0, output=0, source="a server on this machine")
     return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
@@ -103,6 +106,12 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
             base_url=url,
             key=running.token,
         )
+    if target.provider == "mlm":
+        from batchbench import mlm
+
+        mlm.check_installed(target.model)
+        url, limits = provider.base_url, _limits(args, limits)
+        return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key="")
     key = os.environ.get(provider.key_variable, "").strip()
     if not key and not (target.provider == "chat" and targets.is_loopback(target.base_url or "")):
         raise KeyRefusedError(f"{target.name} needs a key: set {provider.key_variable} in the environment")
@@ -130,9 +139,26 @@ async def connected(contact: Contact, args: argparse.Namespace, store: Store, fo
     if contact.provider.name == "chat":
         async with Spool(folder / "spool", store, api, output.note(args)).running() as spool:
             yield spool
+    elif contact.provider.name == "mlm":
+        from batchbench.mlm.local import LocalSpool
+
+        candidates = _candidates(store, folder)
+        async with LocalSpool(folder / "spool", store, api, contact.target.model, candidates).running() as spool:
+            yield spool
     else:
         async with api.running():
             yield api
+
+
+def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
+    """The words that a masked model is asked about, by row of the manifest that a run's folder belongs to."""
+    manifest_folder = store.manifests / folder.parent.name
+    manifest = store.manifest(manifest_folder)
+    words = probes.load(manifest.probe).candidates if manifest else None
+    if manifest is None or words is None:
+        return None
+    files = [manifest_folder / shard.file for shard in manifest.shards]
+    return pl.scan_parquet(files).sort("id").select(one=words[0], two=words[1]).collect().rows()
 
 
 def sample_size(args: argparse.Namespace, probe: Probe[Params], manifest: Manifest) -> int:
