@@ -55,9 +55,10 @@ Step = dict[str, pl.Expr]  # columns, none of which depends on another of the sa
 def answer(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b: pl.Expr) -> list[Step]:
     """Steps that end in what an answer says about the two candidates.
 
-    `answer_kind` is document, alternatives or text, null where there is no answer. `one` and `two` are the probabilities of
-    the expected word and of the other, null where the answer does not say; `choice` is pro, anti or both, null where
-    no option was chosen. The tokens of a document are `token0` ... and their scores `score0` ..., in the given order.
+    `answer_kind` is document, alternatives or text, null where there is no answer. `one` and `two` are the
+    probabilities of the expected word and of the other, null where the answer does not say; `choice` is pro, anti or
+    both, null where no option was chosen. The tokens of a document are `token0` ... and their scores `score0` ..., in
+    the given order.
     """
     words = {"expected": expected, "other": other, "option_a": option_a, "option_b": option_b}
     return [

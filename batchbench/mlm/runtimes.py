@@ -86,12 +86,25 @@ class Torch:
             longest=min(tokenizer.model_max_length, config.max_position_embeddings - offset),
         )
 
+        # What transformers does around the tokenizer proper takes longer than a small model.
+        self._fast: Any = getattr(tokenizer, "backend_tokenizer", None)
+        if self._fast is not None:
+            self._fast.no_padding()
+            self._fast.no_truncation()
+        self._spelt: dict[int, str] = {}
+
     def encode(self, text: str, *, whole: bool) -> list[int]:
-        found: list[int] = self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"]
+        found: list[int]
+        if self._fast is not None:
+            found = self._fast.encode(text, add_special_tokens=whole).ids
+        else:
+            found = self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"]
         return found
 
     def decode(self, token: int) -> str:
-        return str(self._tokenizer.decode([token]))
+        if token not in self._spelt:
+            self._spelt[token] = str(self._tokenizer.decode([token]))
+        return self._spelt[token]
 
     def log_probs(self, ids: Ids, attention: Ids, places: Sequence[Place]) -> LogProbs:
         torch = self._torch
