@@ -72,7 +72,11 @@ def _numbered(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFram
         if twice.height:
             raise DataError(f"{path}:{twice['line'][0]}: this prompt and repetition have been answered before")
     else:
-        prompt = pl.struct(varying).rank("dense").over("item_id").cast(pl.UInt8) - 1 if varying else pl.lit(0, pl.UInt8)
+        prompt = (
+            pl.struct(list(dict.fromkeys(varying))).rank("dense").over("item_id").cast(pl.UInt8) - 1
+            if varying
+            else pl.lit(0, pl.UInt8)
+        )
         rows = rows.with_columns(variant=prompt)
         rows = rows.with_columns(rep=pl.int_range(pl.len(), dtype=pl.UInt16).over("item_id", "variant"))
     return rows.with_columns(item=pl.col("item_id").rank("dense").cast(pl.UInt32) - 1)

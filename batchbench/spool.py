@@ -200,7 +200,7 @@ class Spool:
         path = self._results(name)
         calls = Calls(self.folder / f"{name}.calls")
         left = self._left(name)
-        handle = _appending(path)
+        handle = appending(path)
         flying = 0
         landed = anyio.Event()
 
@@ -209,7 +209,7 @@ class Spool:
             try:
                 line = await self._call(request, calls)
                 if line is not None:
-                    _append(handle, line, path)  # one write per line: killed here, the line is there or it is not
+                    append(handle, line, path)
                     crash.point("spool-line")
             finally:
                 flying -= 1
@@ -246,9 +246,11 @@ class Spool:
             if whole < len(content):
                 os.truncate(path, whole)
             done = {msgspec.json.decode(line, type=Done).custom_id for line in content[:whole].split(b"\n")[:-1]}
+        return [request for request in self._requests(name) if request.custom_id not in done]
+
+    def _requests(self, name: str) -> list[Request]:
         lines = self._input(name).read_bytes().split(b"\n")[:-1]
-        requests = [msgspec.json.decode(line, type=Request) for line in lines]
-        return [request for request in requests if request.custom_id not in done]
+        return [msgspec.json.decode(line, type=Request) for line in lines]
 
     async def _call(self, request: Request, calls: "Calls") -> bytes | None:
         """The result line of one request; null if the server takes no calls from us at all."""
@@ -280,13 +282,15 @@ class Spool:
                 return None
             told = refused.problem
             error = {"error": {"message": told.message, "type": told.type, "code": told.code}}
-            return _line(request.custom_id, told.status, msgspec.json.encode(error), calls.lost(request.custom_id))
+            return result_line(
+                request.custom_id, told.status, msgspec.json.encode(error), calls.lost(request.custom_id)
+            )
         except FAILURES as error:
             self._trouble = BatchbenchError(
                 f"the server does not answer ({type(error).__name__}): start it and run the same command"
             )
             return None
-        return _line(request.custom_id, 200, reply.content, calls.lost(request.custom_id) - 1)
+        return result_line(request.custom_id, 200, reply.content, calls.lost(request.custom_id) - 1)
 
     async def _turn(self, tokens: int) -> None:
         """Wait until the server's limits allow a call of this size."""
@@ -306,18 +310,18 @@ class Calls:
         self._lost: Counter[str] = Counter()
         for word in path.read_text().split() if path.exists() else []:  # the last may be torn, and then is nobody's
             self._lost[word[1:]] += 1 if word[0] == "+" else -1
-        self._handle = _appending(path)
-        _append(self._handle, b"\n", path)
+        self._handle = appending(path)
+        append(self._handle, b"\n", path)
 
     def begin(self, custom_id: str) -> None:
         """A call is about to be made."""
         self._lost[custom_id] += 1
-        _append(self._handle, f"+{custom_id}\n".encode(), self._path)
+        append(self._handle, f"+{custom_id}\n".encode(), self._path)
 
     def refused(self, custom_id: str) -> None:
         """It was answered with a no, which costs nothing."""
         self._lost[custom_id] -= 1
-        _append(self._handle, f"-{custom_id}\n".encode(), self._path)
+        append(self._handle, f"-{custom_id}\n".encode(), self._path)
 
     def lost(self, custom_id: str) -> int:
         """Calls for a request of which nobody has noted the outcome."""
@@ -328,12 +332,14 @@ class Calls:
         os.close(self._handle)
 
 
-def _appending(path: Path) -> int:
+def appending(path: Path) -> int:
+    """A file to which lines are added."""
     with explained(path):
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def _append(handle: int, content: bytes, path: Path) -> None:
+def append(handle: int, content: bytes, path: Path) -> None:
+    """Add lines in one write: killed here, they are there or they are not."""
     with explained(path):
         if os.write(handle, content) != len(content):  # the half that was written is cut off at the next start
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -345,7 +351,7 @@ def _undone(custom_id: str, lost: int) -> bytes:
     return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error, "lost": lost}) + b"\n"
 
 
-def _line(custom_id: str, status: int, body: bytes, lost: int) -> bytes:
+def result_line(custom_id: str, status: int, body: bytes, lost: int) -> bytes:
     """A line as OpenAI's result files have it, but for `lost`; the server's answer stands in it as it came."""
     try:
         inside = msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))

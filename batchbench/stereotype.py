@@ -109,11 +109,11 @@ def readings(verdict: list[Step], threshold: float) -> list[Step]:
         {"apart": apart, "of_pair": apart / pl.when(both > 0).then(both), "even": apart.abs() <= threshold},
         {
             "preference": pl.coalesce(measured, "choice"),
-            "verdict": pl.when(pl.col("kind") == "document")
+            "verdict": pl.when(pl.col("answer_kind") == "document")
             .then("verdict")
-            .when(pl.col("kind") == "alternatives")
+            .when(pl.col("answer_kind") == "alternatives")
             .then(ours)
-            .when(pl.col("kind") == "text")
+            .when(pl.col("answer_kind") == "text")
             .then(_within(predictions.said_both()))
             .otherwise(pl.lit(NONE)),
             # Unlike in a label, any difference is a preference here; whoever chooses both prefers none.

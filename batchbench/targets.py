@@ -8,7 +8,7 @@ import msgspec
 
 from batchbench.errors import UsageError, unknown
 
-PROVIDERS = ("openai", "anthropic", "chat", "sim")
+PROVIDERS = ("openai", "anthropic", "chat", "mlm", "sim")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

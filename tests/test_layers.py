@@ -20,6 +20,7 @@ LAYERS = [  # each may import those above it, and its own package
     {"fetch", "store"},
     {"datasets", "runs", "api"},
     {"ingest", "spool"},
+    {"mlm"},
     {"compile", "dispatch", "analyze", "audit", "emulator"},
     {"report"},
     {"cli"},

@@ -49,6 +49,11 @@ class TestEveryProbe:
         design, _ = sample(probe, store)
         assert set(probe.strata) <= set(design.columns)
 
+    def test_reads_answers_without_writing_over_its_groups(self, name: str) -> None:
+        probe = probes.load(name)
+        made = {column for step in probe.steps for column in step}
+        assert not made & {*probe.strata, *probe.covariates, "item_id", "line", "rep", "variant", "outcome"}
+
     def test_has_a_card_that_names_its_headline_metrics_and_limits(self, name: str) -> None:
         probe = probes.load(name)
         assert "Limitations:" in probe.card

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import re
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -357,3 +358,17 @@ def test_personas_are_what_the_cards_say(batchbench: Run, home: Path, form: str)
             assert sum(group["truncated"] for group in analysis["missing"]) == 0
         else:
             assert "mean_signed_difference" not in found
+
+
+@pytest.mark.parametrize(("file", "missing"), [("config.json", "torch"), ("model.onnx", "onnxruntime")])
+def test_without_the_extra_one_line_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # as if it were not installed, wherever this runs
+    (tmp_path / file).touch()
+    words = ["run", "wino_bias", "--model", f"mlm:{tmp_path}", "--set", "data=sample", "--home", str(tmp_path)]
+    assert main(words) == 2
+    message = capsys.readouterr().err.strip()
+    assert missing in message
+    assert message.endswith("pip install 'batchbench[mlm]'")
+    assert "\n" not in message

@@ -12,8 +12,9 @@ every batch, keeps what was answered, and asks only what is missing.
   batchbench run isear gest --model openai:gpt-4.1-mini --budget 5   at most five dollars
   batchbench run hiring_an --model anthropic:claude-haiku-4-5 --sample-k 20000 --repetitions 2
 
-Models: openai:MODEL, anthropic:MODEL, chat:MODEL@http://HOST/v1 (any OpenAI-compatible server), sim:PERSONA or
-sim:anthropic/PERSONA (the emulator; `batchbench emulate --help` names the personas). Keys come from the environment:
+Models: openai:MODEL, anthropic:MODEL, chat:MODEL@http://HOST/v1 (any OpenAI-compatible server), mlm:NAME_OR_FOLDER (a
+masked language model on this machine, with the extra `mlm`), sim:PERSONA or sim:anthropic/PERSONA (the emulator;
+`batchbench emulate --help` names the personas). Keys come from the environment:
 OPENAI_API_KEY, ANTHROPIC_API_KEY, CHAT_API_KEY. Ctrl-C stops; batches that were paid for keep running.
 """
 

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import polars as pl
 
-from batchbench import money, prices, providers, targets
+from batchbench import money, prices, probes, providers, targets
 from batchbench.api import Api
 from batchbench.cli import output
 from batchbench.cli.compiling import Compiled, compiled
@@ -53,7 +54,7 @@ def target(args: argparse.Namespace, name: str, probe: Probe[Params], params: Pa
     variable = providers.load(provider).url_variable
     if emulated and args.base_url:
         raise UsageError(f"{name} is on this machine: --base-url goes with openai: and anthropic: models")
-    base_url = url or args.base_url or (None if emulated else os.environ.get(variable) or None)
+    base_url = url or args.base_url or (None if emulated or not variable else os.environ.get(variable) or None)
     made = Target(
         provider=provider,
         model=model,
@@ -80,6 +81,8 @@ def price(args: argparse.Namespace, store: Store, target: Target) -> Price:
         return money.parse_price(args.price)
     if target.emulated:
         return prices.EMULATOR
+    if target.provider == "mlm":
+        return money.Price(input=0, output=0, source="a model on this machine")
     if target.provider == "chat" and targets.is_loopback(target.base_url or ""):
         return money.Price(input=0, output=0, source="a server on this machine")
     return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
@@ -106,6 +109,12 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
             base_url=url,
             key=running.token,
         )
+    if target.provider == "mlm":
+        from batchbench import mlm
+
+        mlm.check_installed(target.model)
+        url, limits = provider.base_url, _limits(args, limits)
+        return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key="")
     key = os.environ.get(provider.key_variable, "").strip()
     if not key and not (target.provider == "chat" and targets.is_loopback(target.base_url or "")):
         raise KeyRefusedError(f"{target.name} needs a key: set {provider.key_variable} in the environment")
@@ -138,9 +147,26 @@ async def connected(
     if contact.provider.name == "chat":
         async with Spool(folder / "spool", store, api, output.note(args), pace).running() as spool:
             yield spool
+    elif contact.provider.name == "mlm":
+        from batchbench.mlm.local import LocalSpool
+
+        candidates = _candidates(store, folder)
+        async with LocalSpool(folder / "spool", store, api, contact.target.model, candidates).running() as spool:
+            yield spool
     else:
         async with api.running():
             yield api
+
+
+def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
+    """The words that a masked model is asked about, by row of the manifest that a run's folder belongs to."""
+    manifest_folder = store.manifests / folder.parent.name
+    manifest = store.manifest(manifest_folder)
+    words = probes.load(manifest.probe).candidates if manifest else None
+    if manifest is None or words is None:
+        return None
+    files = [manifest_folder / shard.file for shard in manifest.shards]
+    return pl.scan_parquet(files).sort("id").select(one=words[0], two=words[1]).collect().rows()
 
 
 def sample_size(args: argparse.Namespace, probe: Probe[Params], manifest: Manifest) -> int:

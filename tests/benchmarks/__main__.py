@@ -17,10 +17,19 @@ from tests.benchmarks.compile import compile
 from tests.benchmarks.growth import curves, growth
 from tests.benchmarks.lines import lines
 from tests.benchmarks.measure import Result
+from tests.benchmarks.mlm import mlm
 from tests.benchmarks.report import page, plot
 from tests.benchmarks.run import run
 
-STAGES = {"compile": compile, "lines": lines, "chat": chat, "analyze": analyze, "run": run, "growth": growth}
+STAGES = {
+    "compile": compile,
+    "lines": lines,
+    "chat": chat,
+    "mlm": mlm,
+    "analyze": analyze,
+    "run": run,
+    "growth": growth,
+}
 HERE = Path(__file__).parent
 
 

@@ -9,7 +9,7 @@ from batchbench import datasets
 from batchbench.emulator.personas.lean import Gender, opposite
 from batchbench.store import Store
 
-NAMES = ("names", "occupations", "inventories", "gest", "wino_bias", "crows_pairs")
+NAMES = ("names", "occupations", "inventories", "gest", "wino_bias", "crows_pairs", "stereoset")
 
 
 class Knowledge(msgspec.Struct, frozen=True):
@@ -21,6 +21,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     balanced: dict[str, Gender]  # a gender for each trait, so that every list of traits has as many of each
     statements: dict[str, Gender]
     blanks: dict[str, tuple[str, str]]  # sentence with a mask -> the word a stereotype expects, and the other
+    continuations: set[tuple[str, str]]  # a context with a mask, and a sentence that a stereotype makes of it
 
 
 def known(home: Path) -> Knowledge:
@@ -45,6 +46,10 @@ def _read(home: Path, present: tuple[str, ...]) -> Knowledge:
         statements={str(text): "female" if int(str(number)) <= 7 else "male" for text, number in rows("gest")},
         blanks={str(text).strip(): _pair(str(pro), str(options)) for text, pro, options in rows("wino_bias")}
         | {str(text).strip(): (str(one), str(two)) for _, text, one, two in rows("crows_pairs")},
+        continuations={
+            (_opened(str(kind), str(context)), str(stereotype))
+            for kind, _, _, context, stereotype, *_ in rows("stereoset")
+        },
     )
 
 
@@ -62,6 +67,10 @@ def _balanced(traits: list[tuple[str, str]]) -> dict[str, Gender]:
         for name in names:
             excess[name] = excess.get(name, 0) + (1 if gender == "male" else -1)
     return genders
+
+
+def _opened(kind: str, context: str) -> str:
+    return context.replace("BLANK", "[MASK]", 1) if kind == "intrasentence" else f"{context} [MASK]"
 
 
 def _pair(expected: str, options: str) -> tuple[str, str]:

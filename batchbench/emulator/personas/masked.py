@@ -79,6 +79,8 @@ def recognise(prompt: str, knowledge: Knowledge) -> Blank | None:
     question = SENTENCE.search(prompt[: options.start()])
     sentence = question[1].strip() if question else ""
     expected = knowledge.blanks.get(sentence, ("", ""))[0]
-    if expected not in (a, b):
+    if expected not in (a, b):  # whole sentences may be offered, and a context may come with several pairs of them
+        expected = next((option for option in (a, b) if (sentence, option) in knowledge.continuations), "")
+    if not expected:
         expected = a if guess(sentence) == "male" else b
     return Blank(expected, b if expected == a else a, {a: "A", b: "B"})

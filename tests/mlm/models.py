@@ -1,0 +1,127 @@
+"""Small masked models with random weights and tokenizers trained on the spot: BERT's kind and RoBERTa's.
+
+Random weights make every word about equally likely, and then nothing would ever be compared. So the words that matter
+are given a head start in the output's bias, and weights are drawn wide enough for sentences to differ.
+"""
+
+import json
+import warnings
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers.processors import RobertaProcessing
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+}
+VOCABULARY = 2500
+
+
+def bert(folder: Path, texts: list[str], likely: dict[str, float], *, layers: int = 2, hidden: int = 32) -> Path:
+    """A BERT whose vocabulary is of word pieces in lower case."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        special_tokens=[(word, tokenizer.token_to_id(word)) for word in ("[CLS]", "[SEP]")],
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=128, **{f"{k}_token": v for k, v in names.items()}
+    )
+    torch.manual_seed(0)
+    size = {**SIZE, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 2 * hidden}
+    config = BertConfig(vocab_size=len(fast), max_position_embeddings=128, pad_token_id=fast.pad_token_id, **size)
+    model = BertForMaskedLM(config).eval()
+    _favour(model.cls.predictions.bias, fast, likely)
+    return _saved(folder, model, fast)
+
+
+def roberta(folder: Path, texts: list[str], likely: dict[str, float]) -> Path:
+    """A RoBERTa whose vocabulary is of pairs of bytes, where a word behind a space is another token."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    ends = [(word, tokenizer.token_to_id(word)) for word in ("</s>", "<s>")]
+    tokenizer.post_processor = RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=128,
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        unk_token="<unk>",
+        pad_token="<pad>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )
+    torch.manual_seed(1)
+    config = RobertaConfig(vocab_size=len(fast), max_position_embeddings=130, pad_token_id=fast.pad_token_id, **SIZE)
+    model = RobertaForMaskedLM(config).eval()
+    _favour(model.lm_head.bias, fast, likely | {f" {word}": start for word, start in likely.items()})
+    return _saved(folder, model, fast)
+
+
+def onnx(folder: Path, source: Path) -> Path:
+    """The same model as a graph for onnxruntime."""
+    from transformers import AutoModelForMaskedLM
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModelForMaskedLM.from_pretrained(source).eval()
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+    folder.mkdir(parents=True, exist_ok=True)
+    example = torch.ones((2, 9), dtype=torch.long)
+    names = ["input_ids", "attention_mask"]
+    with warnings.catch_warnings():  # the exporter complains about the model's own code
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Logits(),
+            (example, example),
+            str(folder / "model.onnx"),
+            input_names=names,
+            output_names=["logits"],
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in [*names, "logits"]},
+            dynamo=False,
+        )
+    for name in ("tokenizer.json", "config.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    return folder
+
+
+def _favour(bias: torch.Tensor, tokenizer: PreTrainedTokenizerFast, words: dict[str, float]) -> None:
+    with torch.no_grad():
+        for word, start in words.items():
+            pieces = tokenizer(word, add_special_tokens=False)["input_ids"]
+            if len(pieces) == 1:
+                bias[pieces[0]] += start
+
+
+def _saved(folder: Path, model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    assert json.loads((folder / "config.json").read_text())["vocab_size"] == len(tokenizer)
+    return folder
