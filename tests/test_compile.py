@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import datasets
+from batchbench import datasets, probes
 from batchbench.probes import gest, hiring_an, inventories, isear
 from batchbench.store import Store
 from tests.conftest import Run, needs_gest
@@ -301,7 +301,7 @@ def test_a_manifest_that_cannot_be_read_is_refused(
 def test_sample_data_is_said_everywhere(batchbench: Run, tmp_path: Path) -> None:
     ran = batchbench("compile", "all", "--set", "data=sample", "--home", tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.splitlines()) == ran.stdout.count("SAMPLE DATA") == 6
+    assert len(ran.stdout.splitlines()) == ran.stdout.count("SAMPLE DATA") == len(probes.names())
     again = json.loads(batchbench("compile", "all", "--set", "data=sample", "--home", tmp_path, "--json").stdout)
     assert all(done["sample_data"] for done in again)
     for path in tmp_path.rglob("manifest.json"):
