@@ -107,7 +107,7 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     """One chat completion."""
     head, tail = _around_prompt(target)
     answer = await http.once(PATH, head + msgspec.json.encode(prompt) + tail)
-    return _completion("", msgspec.json.decode(answer, type=_Completion))
+    return _completion("", _decode_completion(answer))
 
 
 def decode(line: bytes) -> Line:
@@ -118,7 +118,7 @@ def decode(line: bytes) -> Line:
         error = result.error or _LineError()
         return Line(result.custom_id, "failed", error=f"{error.code}: {error.message}", again=True)
     if response.status_code == 200:
-        return _completion(result.custom_id, msgspec.json.decode(response.body, type=_Completion))
+        return _completion(result.custom_id, _decode_completion(response.body))
     failure = problem(response.status_code, bytes(response.body))
     again = failure.status in (0, 408, 409, 429) or failure.status >= 500
     if failure.code == "content_filter":
@@ -351,6 +351,7 @@ class _Failure(msgspec.Struct):
 
 
 _decode_result = msgspec.json.Decoder(_Result).decode
+_decode_completion = msgspec.json.Decoder(_Completion).decode
 
 PROVIDER = Provider(
     name="openai",

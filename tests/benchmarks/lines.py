@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from batchbench import runs
-from batchbench.dispatch.submit import _encode
+from batchbench.dispatch.submit import encode
 from batchbench.ingest import ingest
 from batchbench.journal import Batch
 from batchbench.money import Price
@@ -35,7 +35,7 @@ from batchbench.emulator.openai.codec import Codec
 from batchbench.emulator.persona import persona
 from batchbench.runs import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
-chunk = _encode(work, nonce, 0, [(0, 50_000)], None)
+chunk = encode(work, nonce, 0, [(0, 50_000)], None)
 with zstd.open(results, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
 """
@@ -45,11 +45,11 @@ OURS = (
     + """
 (home / "run/answers").mkdir(parents=True, exist_ok=True)
 for first in range(0, count, 50_000):
-    chunk = _encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
+    chunk = encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
     chunk = None
     last = min(50_000, count - first)
     batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
-    found = ingest([results], batch, provider.decode, price, set())
+    found = ingest([results], batch, provider, price)
     assert found.answers.height == last, found
     runs.write_answers(run, f"{first:010}", found.answers)
 """
