@@ -72,6 +72,7 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
     await work.append(stored)
     work.collected.append(batch.intended)
     work.full_since = None
+    work.modest = min(work.limits.requests, work.modest * 2)
     work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)
     work.mark(batch, batch.ranges, runs.ANSWERED)
     work.mark(batch, found.missing, runs.TODO if work.wish.rebuy_missing else runs.MISSING)

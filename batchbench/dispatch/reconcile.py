@@ -93,7 +93,7 @@ async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None
     work.full_since = work.full_since or work.uptime
     if batch.rows == 1 and work.uptime - work.full_since > PATIENCE:
         work.halt = problem
-    work.largest = max(1, batch.rows // 2)
+    work.modest = max(1, batch.rows // 2)
     await work.pause(work.limits.poll[1], "room in the provider's queue")
 
 

@@ -80,7 +80,7 @@ async def plan(work: Work) -> tuple[str, Chunk] | None:
 
 async def _plan(work: Work) -> tuple[str, Chunk] | None:
     queued = sum(batch.rows for batch in work.account.open())
-    most = work.largest
+    most = min(work.largest, work.modest)
     if work.limits.queued_requests is not None:
         most = min(most, work.limits.queued_requests - queued)
     if not work.provider.names_batches:

@@ -74,6 +74,7 @@ class Work:
         self.waiting = ""
         self.progress: dict[str, int] = {}  # requests of a batch that are done, as the provider tells
         self.largest = limits.requests  # learnt: how many requests it takes in one
+        self.modest = limits.requests  # how many we try while its queue is full; every batch that is done doubles it
         # Times here are uptimes: nobody can set that clock, and nothing here outlives the process.
         self.began = clock.uptime()
         self.strikes: dict[str, list[float]] = {}  # when the provider did not know a batch
