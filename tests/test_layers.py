@@ -15,7 +15,7 @@ LAYERS = [  # each may import those above it, and its own package
     {"cells", "marks"},
     {"schema", "money", "targets"},
     {"columns", "journal", "prices", "words", "attempts", "predictions"},
-    {"masked", "stereotype", "providers", "given", "examples"},
+    {"masked", "stereotype", "providers", "given", "examples", "missing"},
     {"probes"},
     {"fetch", "store"},
     {"datasets", "runs", "api"},
