@@ -86,8 +86,10 @@ def play(stage: Stage, seed: int) -> None:
             break
         budget += chance.randint(500, 5_000) * (turn + 1)
     assert done is not None
-    assert done.code == (6 if done.report["missing"] else 0), (seed, done)  # missing is what expired three times
-    assert micro(done.report["spent_usd"]) == scene.cost()
+    # Missing is what expired three times, or was cut off in every download; the latter counts as the most it can cost.
+    assert done.code == (6 if done.report["missing"] else 0), (seed, done)
+    assert micro(done.report["spent_usd"]) >= scene.cost()
+    assert done.report["missing"] or micro(done.report["spent_usd"]) == scene.cost()
     assert done.report["answered"] + done.report["missing"] == rows
     scene.audit(status=True)
 
