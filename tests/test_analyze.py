@@ -585,9 +585,9 @@ def test_compatible_intervals_are_genderbenchs_but_for_the_luck_of_the_draw(home
     ],
 )
 def test_intervals_cover_the_truth_as_often_as_they_say(
-    home: Path, name: str, items: int, metric: str, values: tuple[float, ...]
+    home: Path, name: str, items: int, metric: str, values: tuple[float, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Several planted values, 200 seeds each; the answers are a persona's."""
+    """Several planted values, 200 seeds each; the answers are a persona's. `-n 0` shows the rates."""
     from batchbench.emulator import personas
     from batchbench.emulator.persona import Ask
     from batchbench.emulator.personas.knowledge import known
@@ -620,7 +620,10 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
             bounds = np.array([value.low, value.high, value.compat_low, value.compat_high], float)
             covered["percentile"] += bool(bounds[0] <= planted <= bounds[1])
             covered["compatible"] += bool(bounds[2] <= planted <= bounds[3])
-    assert all(0.92 <= times / (200 * len(values)) <= 0.98 for times in covered.values()), covered
+    rates = {kind: times / (200 * len(values)) for kind, times in covered.items()}
+    with capsys.disabled():
+        print(f"\n{name} {metric} {values}: {rates}")  # noqa: T201 - the figures are the point
+    assert all(0.92 <= rate <= 0.98 for rate in rates.values()), rates
 
 
 PERSONAS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")

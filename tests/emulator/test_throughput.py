@@ -1,17 +1,28 @@
-"""How fast it answers and how much memory it takes: measured and printed, judged only for being right."""
+"""How fast it answers and how much memory it takes: measured and printed, judged only for being right.
 
+BATCHBENCH_THROUGHPUT_BATCHES=109 makes it the full HiringAn, BATCHBENCH_THROUGHPUT_MODEL=unbiased answers as a persona.
+"""
+
+import hashlib
+import http.client
 import json
 import os
+import random
+import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.emulator.conftest import Emulate
-from tests.emulator.driver import Emulator
+from tests.emulator.driver import Answer, Emulator
 
 BATCHES = int(os.environ.get("BATCHBENCH_THROUGHPUT_BATCHES", "6"))
+MODEL = os.environ.get("BATCHBENCH_THROUGHPUT_MODEL", "echo")
+KILLS = 2 * BATCHES
 LINES = 50_000
+GONE = (OSError, http.client.HTTPException)  # what a client sees of a server that was killed
 
 
 def prompt(k: int) -> str:
@@ -23,10 +34,10 @@ def prompt(k: int) -> str:
     )
 
 
-def lines(batch: int) -> Iterator[bytes]:
+def lines(batch: int, model: str = MODEL) -> Iterator[bytes]:
     for k in range(LINES):
         body = {
-            "model": "echo",
+            "model": model,
             "messages": [{"role": "user", "content": prompt(batch * LINES + k)}],
             "max_completion_tokens": 300,
         }
@@ -75,3 +86,76 @@ def test_batches_of_fifty_thousand(emulate: Emulate, capsys: pytest.CaptureFixtu
     }
     with capsys.disabled():
         print("\n" + json.dumps(figures))  # noqa: T201 - the figures are the point
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_killed_again_and_again_it_bills_and_answers_everything_once(emulate: Emulate) -> None:
+    with socket.socket() as spare:
+        spare.bind(("127.0.0.1", 0))
+        port = spare.getsockname()[1]
+    emulator = emulate("--port", str(port))
+
+    def kill_at_random() -> None:
+        chance = random.Random(1)
+        for _ in range(KILLS):
+            time.sleep(0.5 + 3 * chance.random())
+            emulator.kill()
+            emulator.start()
+
+    killer = threading.Thread(target=kill_at_random)
+    killer.start()
+    batches = []
+    for batch in range(BATCHES):
+        content = b"\n".join(lines(batch, "echo")) + b"\n"
+        file = surely(lambda name=f"n{batch}-input.jsonl", content=content: emulator.upload_bytes(name, content))
+        batches.append(created(emulator, file.json()["id"]))
+    killer.join()
+    for batch in batches:
+        while (seen := emulator.batch(batch))["status"] != "completed":
+            assert seen["status"] in ("validating", "in_progress", "finalizing")
+            time.sleep(0.2)
+    told: dict[str, list[str]] = {"accepted": [], "ended": []}
+    billed: dict[str, list[str]] = {batch: [] for batch in batches}
+    with emulator.ledger.open("rb") as ledger:
+        for event in map(json.loads, ledger):
+            told.get(event["event"], []).append(event.get("batch", ""))
+            if event["event"] == "billed":
+                billed[event["batch"]] += event["ids"]
+    assert told["accepted"] == batches
+    assert sorted(told["ended"]) == sorted(batches)
+    for place, batch in enumerate(batches):
+        check(emulator, place, emulator.batch(batch), billed[batch])
+
+
+def surely(call: Callable[[], Answer]) -> Answer:
+    """An answer, however often the server is killed over it."""
+    while True:
+        try:
+            return call()
+        except GONE:
+            time.sleep(0.1)
+
+
+def created(emulator: Emulator, file: str) -> str:
+    """A batch of a file; if no answer comes, the listing tells whether there is one."""
+    while True:
+        try:
+            return emulator.create(file).json()["id"]  # type: ignore[no-any-return]
+        except GONE:
+            listed = surely(lambda: emulator.call("GET", "/openai/v1/batches?limit=100")).json()["data"]
+            if found := [batch["id"] for batch in listed if batch["input_file_id"] == file]:
+                return found[0]  # type: ignore[no-any-return]
+
+
+def check(emulator: Emulator, place: int, batch: dict[str, object], billed: list[str]) -> None:
+    """Every request of a batch was billed once and answered once, with the answer to its own prompt."""
+    assert len(billed) == len(set(billed)) == LINES
+    answered = set()
+    for line in emulator.raw_results(batch).splitlines():
+        found = json.loads(line)
+        number = int(found["custom_id"].split("-")[1])
+        digest = hashlib.sha256(prompt(place * LINES + number).encode()).hexdigest()[:12]
+        assert found["response"]["body"]["choices"][0]["message"]["content"] == f"A:{digest}"
+        answered.add(found["custom_id"])
+    assert answered == set(billed)
