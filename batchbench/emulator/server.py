@@ -240,8 +240,6 @@ def serve(settings: Settings, announce: Callable[[Endpoint], None]) -> None:
         # Answering makes no cycles; looking for them after every few hundred objects only costs time.
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)
-        # A call needs the interpreter several times; each time it waits this long for the thread that answers batches.
-        sys.setswitchinterval(0.001)
         asyncio.run(main())
 
 
