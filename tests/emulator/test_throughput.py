@@ -20,7 +20,7 @@ from tests.emulator.driver import Answer, Emulator
 
 BATCHES = int(os.environ.get("BATCHBENCH_THROUGHPUT_BATCHES", "6"))
 MODEL = os.environ.get("BATCHBENCH_THROUGHPUT_MODEL", "echo")
-KILLS = 2 * BATCHES
+KILLS = min(2 * BATCHES, 40)
 LINES = 50_000
 GONE = (OSError, http.client.HTTPException)  # what a client sees of a server that was killed
 
