@@ -69,11 +69,11 @@ def run(home: Path, *, full: bool) -> list[Result]:
     items = prompts if full else 500_000
     batches = -(-items // 50_000)
     clients, results = [], []
-    for where, stored in {"nothing": 0, "half": batches // 2, "all but the last": batches - 1}.items():
+    for where, until in {"nothing": 1, "one batch": batches // 2, "half": batches - 1}.items():
         client = Client(home, items)
         waited = client.at_work()
         results.append(compared("resume", f"back at work, {where} stored before", items, waited))
-        clients.append(client.killed_at(stored if where != "nothing" else 1))
+        clients.append(client.killed_at(until))
     last = Client(home, items)
     results.append(compared("resume", "back at work, all but the last stored before", items, last.at_work()))
     clients.append(last.ended())
