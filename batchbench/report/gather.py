@@ -197,7 +197,8 @@ def _unusual(target: Target | None, probe: Probe[Params]) -> dict[str, object]:
     if target is None:
         return {}
     said = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
-    said["max_tokens"] = target.max_tokens if target.max_tokens != probe.max_tokens else None
+    if target.top_logprobs is None:  # otherwise the form says it: one token, and what else it could have been
+        said["max_tokens"] = target.max_tokens if target.max_tokens != probe.max_tokens else None
     return {key: value for key, value in said.items() if value is not None}
 
 
