@@ -22,6 +22,10 @@ GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publish
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--table", action="store_true", help="print what became of every row of tests/faults/README.md")
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home that holds every data set the package index can give, and GEST where a copy was lent."""
