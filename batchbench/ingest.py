@@ -7,7 +7,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -78,9 +80,8 @@ def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price
 def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested:
     """Nothing ran, so nothing is owed: lines that are to blame have failed, the others are asked again."""
     blamed = {rows[number - 1]: reason for number, reason in reasons.items()}
-    kept = [(row, batch.rep, "failed", None, None, 0, 0, None, blamed[row], None) for row in sorted(blamed)]
     return Ingested(
-        answers=_frame(list(kept)),
+        answers=_frame(sorted(blamed), [Line("", "failed", error=blamed[row]) for row in sorted(blamed)], batch.rep),
         again=as_ranges([row for row in rows if row not in blamed]),
         missing=[],
         lacking=0,
@@ -149,44 +150,32 @@ def _sorted_out(
 ) -> Ingested:
     again: list[int] = []
     missing: list[int] = []
-    kept: list[tuple[object, ...]] = []
+    kept: list[int] = []
+    answers: list[Line] = []
     trouble: Counter[str] = Counter()
     cost = 0
     worst = -(-batch.reserve // batch.rows)
     for row, answer in zip(rows, found, strict=True):
-        if answer is None and not undone:
-            missing.append(row)
-            cost += worst  # maybe answered, charged and lost on the way
-            continue
         if answer is None:
-            again.append(row)
+            if undone:
+                again.append(row)
+            else:
+                missing.append(row)
+                cost += worst  # maybe answered, charged and lost on the way
             continue
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1
-        if not answer.usage:
-            cost += worst  # the provider does not say what it used: count the most it can have been
-        else:
-            cost += price.cost(answer.input_tokens, answer.output_tokens)
-        cost += worst * answer.lost
+        # Where the provider does not say what it used, count the most it can have been.
+        cost += price.cost(answer.input_tokens, answer.output_tokens) if answer.usage else worst
+        if answer.lost:
+            cost += worst * answer.lost
         if answer.again:
             again.append(row)
-            continue
-        kept.append(
-            (
-                row,
-                batch.rep,
-                answer.outcome,
-                answer.text,
-                answer.finish,
-                min(max(answer.input_tokens, 0), MOST_TOKENS),
-                min(max(answer.output_tokens, 0), MOST_TOKENS),
-                answer.model,
-                answer.error,
-                answer.logprobs,
-            )
-        )
+        else:
+            kept.append(row)
+            answers.append(answer)
     return Ingested(
-        answers=_frame(kept),
+        answers=_frame(kept, answers, batch.rep),
         again=as_ranges(again),
         missing=as_ranges(missing),
         lacking=found.count(None),
@@ -196,16 +185,15 @@ def _sorted_out(
     )
 
 
-def _frame(kept: list[tuple[object, ...]]) -> pl.DataFrame:
-    columns: list[tuple[object, ...]] = list(zip(*kept, strict=True)) if kept else [()] * len(ANSWERS)
-    series = []
-    for (name, dtype), values in zip(ANSWERS.items(), columns, strict=True):
-        if name == "logprobs":
-            cells = [
-                None if value is None else [{"token": token, "logprob": logprob} for token, logprob in value]  # type: ignore[attr-defined]
-                for value in values
-            ]
-            series.append(pl.Series(name, cells, dtype))
-        else:
-            series.append(pl.Series(name, values, dtype))
-    return pl.DataFrame(series)
+def _frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:
+    """Answers as columns, taken one column at a time: a tuple for each row would take longer than reading it did."""
+    columns: dict[str, list[Any]] = {"id": rows, "rep": [rep] * len(rows)}
+    columns |= {name: list(map(attrgetter(name), answers)) for name in ANSWERS if name not in columns}
+    for name in ("input_tokens", "output_tokens"):
+        if min(columns[name], default=0) < 0 or max(columns[name], default=0) > MOST_TOKENS:
+            columns[name] = [min(max(count, 0), MOST_TOKENS) for count in columns[name]]
+    columns["logprobs"] = [
+        None if tops is None else [{"token": token, "logprob": logprob} for token, logprob in tops]
+        for tops in columns["logprobs"]
+    ]
+    return pl.DataFrame([pl.Series(name, columns[name], dtype) for name, dtype in ANSWERS.items()])

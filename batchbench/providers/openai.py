@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -112,6 +113,15 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
 
 def decode(line: bytes) -> Line:
     """A line of the output or of the error file."""
+    try:
+        answered = _decode_answered(line)  # at one go, as nearly all are
+    except msgspec.ValidationError:
+        return _decode_other(line)
+    return _completion(answered.custom_id, answered.response.body)
+
+
+def _decode_other(line: bytes) -> Line:
+    """A line of which nothing is taken for granted."""
     result = _decode_result(line)
     response = result.response
     if response is None:
@@ -340,6 +350,16 @@ class _Result(msgspec.Struct, gc=False):
     error: _LineError | None = None
 
 
+class _Good(msgspec.Struct, gc=False):
+    status_code: Literal[200]
+    body: _Completion
+
+
+class _Answered(msgspec.Struct, gc=False):
+    custom_id: str
+    response: _Good
+
+
 class _Error(msgspec.Struct):
     message: str | None = None
     type: str | None = None
@@ -350,6 +370,7 @@ class _Failure(msgspec.Struct):
     error: _Error
 
 
+_decode_answered = msgspec.json.Decoder(_Answered).decode
 _decode_result = msgspec.json.Decoder(_Result).decode
 _decode_completion = msgspec.json.Decoder(_Completion).decode
 

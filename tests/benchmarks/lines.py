@@ -57,7 +57,7 @@ for first in range(0, count, 50_000):
 BARE = (
     PREPARE
     + """
-encode, decode = provider.encoder(target), openai._decode_result
+encode, decode = provider.encoder(target), openai._decode_answered
 texts = list(runs.lines(results))
 for first in range(0, count, 50_000):
     rows = min(50_000, count - first)
