@@ -36,7 +36,7 @@ from batchbench.attempts import (
 from batchbench.cells import Cells, Measured, Values
 from batchbench.missing import Group, Imbalance, missing
 from batchbench.schema import Manifest, Params, Probe
-from batchbench.store import Store
+from batchbench.store import Store, checked_shards
 
 FORMAT = 1  # of metrics.json
 SUSPICIOUS = 0.01  # a p-value below this is worth a note
@@ -125,7 +125,7 @@ def read_run(
     known = [name for name in inputs(probe) if name not in READ]
     inner = [probe.inner] if probe.inner else []
     columns = list(dict.fromkeys([*strata, *probe.covariates, *known, *inner]))
-    files = [folder / shard.file for shard in manifest.shards]
+    files = checked_shards(folder, manifest)
     rows = pl.scan_parquet(files).select("id", *columns).head(asked.items * manifest.variants).collect()
     wanted = answers.filter(pl.col("id") < rows.height, pl.col("rep") < asked.repetitions)
     if known:

@@ -54,6 +54,7 @@ def compile(
         sync(folder)  # the names of all shards, before the file that says they are there
         fields = {name: getattr(identity, name) for name in Identity.__struct_fields__}
         manifest = Manifest(**fields, items=len(order), prompts=design.height, variants=variants, shards=shards)
+        manifest = msgspec.structs.replace(manifest, sha256=manifest.digest())
         store.write(folder / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return folder, manifest
 

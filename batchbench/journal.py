@@ -15,6 +15,7 @@ The life of a batch, each arrow one event that is on disk before the next step i
 
 import zlib
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Literal, get_args
 
 import msgspec
@@ -23,6 +24,7 @@ from batchbench.errors import DataError
 from batchbench.money import Price
 
 FORMAT = 1
+SECTOR = 512  # bytes, the least that a disk writes as one
 Ranges = list[tuple[int, int]]  # half-open ranges of manifest ids
 
 
@@ -389,7 +391,7 @@ def read(content: bytes, name: str) -> Reading:
         end = content.find(b"\n", good)
         found = _checked(content[good:end], len(events), crc) if end >= 0 else None
         if found is None:
-            if 0 <= end < len(content) - 1:
+            if not _torn(content, good, len(events), crc):
                 raise DataError(f"{name} is damaged at byte {good} (record {len(events)}): restore it from a backup")
             break
         event, crc = found
@@ -398,6 +400,20 @@ def read(content: bytes, name: str) -> Reading:
     if events and (not isinstance(events[0], Opened) or events[0].format != FORMAT):
         raise DataError(f"{name} is of another format than {FORMAT}: use the version of batchbench that wrote it")
     return Reading(events=events, good=good, crc=crc)
+
+
+def _torn(content: bytes, start: int, seq: int, previous: int) -> bool:
+    """Whether what begins at `start` can be a last line that was never whole on disk, so that nothing rests on it.
+
+    A kill leaves the beginning of a line. A power cut may also leave out sectors in the middle, which read as zeros.
+    Anything else was whole once, and has been changed since.
+    """
+    end = content.find(b"\n", start)
+    if end < 0:  # a whole line with something else for its newline is not torn
+        return content[-1] == 0 or _checked(content[start:-1], seq, previous) is None
+    edges = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end + 1]
+    lost = any(not any(content[one:other]) for one, other in pairwise(edges))
+    return end == len(content) - 1 and lost
 
 
 def _checked(text: bytes, seq: int, previous: int) -> tuple[AnyEvent, int] | None:

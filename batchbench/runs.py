@@ -97,7 +97,10 @@ class Run:
             self._journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             sync(self.folder)
         reading = read_journal(path)
-        os.ftruncate(self._journal, reading.good)
+        # What a killed process wrote and never synced counts from here on, and what it left torn is gone for good.
+        with explained(path):
+            os.ftruncate(self._journal, reading.good)
+            os.fsync(self._journal)
         self.state = journal.replay(reading.events)
         self._seq, self._crc = len(reading.events), reading.crc
 
@@ -169,6 +172,7 @@ def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Targ
         for name in ("raw", "answers", "quarantine"):
             (folder / name).mkdir(exist_ok=True)
             store.sweep(folder / name)
+            sync(folder / name)  # a file that a killed process has just renamed may be built upon
         run = Run(folder, store, manifest_folder, manifest, target)
         run._open()
         try:
@@ -189,9 +193,21 @@ def _kept(target: Target) -> Target:
 def read_run(path: Path) -> RunFile:
     """What a run.json says."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunFile)
+        found = msgspec.json.decode(path.read_bytes(), type=RunFile)
+        with path.with_name("journal").open("rb") as file:
+            events = journal.read(file.readline(), str(path.with_name("journal"))).events
+    except FileNotFoundError as error:
+        if error.filename == str(path):
+            raise DataError(f"{path} is missing: restore it from a backup") from None
+        events = []  # a run that was killed before it began
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
+    if found.format != journal.FORMAT:
+        raise DataError(f"{path} is of another format than {journal.FORMAT}: use the version that wrote it")
+    for event in events:
+        if isinstance(event, Opened) and (event.manifest, event.target) != (found.manifest, found.target.slug):
+            raise DataError(f"{path} is not what the journal beside it was begun for: restore it from a backup")
+    return found
 
 
 def read_journal(path: Path) -> journal.Reading:

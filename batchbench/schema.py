@@ -1,5 +1,6 @@
 """The nouns: what a probe is, and what the compiler writes to disk."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
@@ -133,13 +134,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Source]
 
 
-class Manifest(Identity, frozen=True, kw_only=True):
-    """A compiled probe; on disk as manifest.json, written after every shard."""
+class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A compiled probe; on disk as manifest.json, written after every shard.
+
+    Fields that are not known are refused, because a damaged name would be one.
+    """
 
     items: int
     prompts: int
     variants: int
     shards: list[Shard]
+    sha256: str = ""  # of all the other fields; empty in older manifests
+
+    def digest(self) -> str:
+        """What `sha256` has to be."""
+        plain = msgspec.structs.replace(self, sha256="")
+        return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
     @property
     def sample_data(self) -> bool:

@@ -50,18 +50,19 @@ class Store:
             raise DataError(f"cannot read {path}: {error.strerror}") from None
         return decode_manifest(content, path)
 
-    def check_shards(self, folder: Path, manifest: Manifest) -> None:
-        """Make sure that compiled files are what was compiled, byte for byte."""
-        for shard in manifest.shards:
-            path = folder / shard.file
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
-                raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
+    def make(self, folder: Path) -> None:
+        """Make a folder and sync all names that lead to it, for one that a killed process made may not be on disk."""
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        above = [path for path in folder.parents if path.is_relative_to(self.home)]
+        for parent in {*above, *(path.parent for path in new)}:
+            sync(parent)
 
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
         """Be the only process that writes in `folder`, which is made if need be."""
         with explained(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            self.make(folder)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -84,7 +85,8 @@ class Store:
     def write(self, path: Path, content: bytes | memoryview, *, last: bool = True) -> None:
         """Create or replace the file at `path`, durably; with `last=False` its name is synced by a later write."""
         with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                self.make(path.parent)
             scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(4)}-{path.name}")
             try:
                 with scratch.open("xb") as file:
@@ -119,9 +121,21 @@ def decode_manifest(content: bytes, path: Path) -> Manifest:
                 f"{path} has format {head.format}, and this batchbench reads format {FORMAT}: "
                 "use the version that wrote it, or move the folder away and compile again"
             )
-        return msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=Manifest)
+        if manifest.sha256 not in ("", manifest.digest()):
+            raise DataError(f"{path} is damaged (its digest is another): move the folder away and compile again")
+        return manifest
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged ({error}): move the folder away and compile again") from None
+
+
+def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
+    """The files of a manifest, which are what was compiled, byte for byte."""
+    paths = [folder / shard.file for shard in manifest.shards]
+    for path, shard in zip(paths, manifest.shards, strict=True):
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
+            raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
+    return paths
 
 
 class _Head(msgspec.Struct):

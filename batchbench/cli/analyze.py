@@ -179,8 +179,10 @@ def _file_answers(
     def manifest() -> "pl.DataFrame":
         import polars as pl
 
+        from batchbench.store import checked_shards
+
         folder, found = _manifest(args, store, probe, params)
-        return pl.scan_parquet([folder / shard.file for shard in found.shards]).drop("prompt").collect()
+        return pl.scan_parquet(checked_shards(folder, found)).drop("prompt").collect()
 
     return given.read(path, probe, table, manifest, sample_data=params.data == "sample"), None
 
@@ -200,7 +202,6 @@ def _manifest(
     manifest = store.manifest(folder)
     if manifest is None:
         raise UsageError(f"{probe.name} has not been asked with these parameters: `batchbench run {probe.name}` first")
-    store.check_shards(folder, manifest)
     return folder, manifest
 
 

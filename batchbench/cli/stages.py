@@ -19,7 +19,7 @@ from batchbench.pace import Pace
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.spool import Spool
-from batchbench.store import Store
+from batchbench.store import Store, checked_shards
 from batchbench.targets import Target
 
 LOCAL = ("chat", "mlm")  # whose batches this very process carries out, so that it cannot leave them to anybody
@@ -165,7 +165,7 @@ def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
     words = probes.load(manifest.probe).candidates if manifest else None
     if manifest is None or words is None:
         return None
-    files = [manifest_folder / shard.file for shard in manifest.shards]
+    files = checked_shards(manifest_folder, manifest)
     return pl.scan_parquet(files).sort("id").select(one=words[0], two=words[1]).collect().rows()
 
 

@@ -77,16 +77,20 @@ class Scene:
 
     def start(self, *words: str | int, k: int = 60, size: int = 20, crash: str = "", command: str = "run") -> "subprocess.Popen[str]":  # fmt: skip  # noqa: E501
         """Start the real program."""
-        given = [*PROBE, *self._whom(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
-        given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
-        line = [sys.executable, "-m", "batchbench", command, *given, "--home", str(self.home), *map(str, words)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **self.environment}
         environment.pop("BATCHBENCH_CRASH", None)
         if crash:
             environment["BATCHBENCH_CRASH"] = crash
+        line = self.line(*words, k=k, size=size, command=command)
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         self.running.append(process)
         return process
+
+    def line(self, *words: str | int, k: int = 60, size: int = 20, command: str = "run") -> list[str]:
+        """What is typed to start it."""
+        given = [*PROBE, *self._whom(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
+        given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
+        return [sys.executable, "-m", "batchbench", command, *given, "--home", str(self.home), *map(str, words)]
 
     def _whom(self) -> list[str]:
         if self.dialect == "chat":

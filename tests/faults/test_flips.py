@@ -1,0 +1,154 @@
+"""Bad disks: whichever byte of a run's files changes, whoever would use it says so and names the file."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from batchbench import runs
+from batchbench.audit import audit
+from batchbench.cli.analyze import answers_of
+from batchbench.errors import DataError
+from batchbench.money import Price
+from batchbench.probes import load
+from batchbench.schema import Manifest
+from batchbench.store import Store, decode_manifest
+from tests.dispatch.scene import PRICE, Scene
+from tests.faults.rows import row
+
+MODEL = "openai:echo"
+ASKED = ("inventories", "--set", "data=sample", "--model", MODEL)
+RATES = Price(input=75_000, output=300_000, source="test")
+
+
+class Files(NamedTuple):
+    """A run of a single batch, by what its files are for."""
+
+    store: Store
+    run: Path
+    manifest: Path
+
+    def kinds(self) -> dict[str, list[Path]]:
+        return {
+            "journal": [self.run / "journal"],
+            "run.json": [self.run / "run.json"],
+            "manifest": [self.manifest / "manifest.json"],
+            "shard": [*self.manifest.glob("*.parquet")],
+            "raw": [*self.run.glob("raw/*")],
+            "answers": [*self.run.glob("answers/*")],
+        }
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> "Scene":
+    scene = Scene(tmp_path_factory.mktemp("flips") / "scene", manifests, "openai")
+    done = scene.program("run", *ASKED, *reached(scene))
+    scene.emulator.stop()
+    assert done.code == 0, done
+    return scene
+
+
+def reached(scene: Scene) -> tuple[str, ...]:
+    return ("--base-url", scene.emulator.openai_url, "--price", PRICE)
+
+
+@pytest.fixture
+def files(scene: Scene) -> Files:
+    folder = scene.run_folder
+    return Files(Store(scene.home), folder, scene.home / "manifests" / folder.parent.name)
+
+
+def audited(files: Files) -> None:
+    manifest = files.store.manifest(files.manifest)
+    found = audit(files.run, files.manifest, manifest, RATES).findings
+    if found:
+        raise DataError(", ".join(f"{one.where}: {one.what}" for one in found))
+
+
+def analyzed(files: Files) -> None:
+    answers_of(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
+
+
+def gone_on(files: Files) -> None:
+    """What a run reads before it asks."""
+    manifest = readable_manifest(files)
+    target = runs.read_run(files.run / "run.json").target
+    runs.read_journal(files.run / "journal")
+    runs.Run(files.run, files.store, files.manifest, manifest, target).prompts(0, manifest.prompts)
+
+
+def readable_manifest(files: Files) -> Manifest:
+    found = files.store.manifest(files.manifest)
+    assert found
+    return found
+
+
+COMMANDS: dict[str, Callable[[Files], None]] = {"audit": audited, "analyze": analyzed, "run": gone_on}
+USED = {  # by which commands
+    "journal": ("audit", "analyze", "run"),
+    "run.json": ("audit", "analyze", "run"),
+    "manifest": ("audit", "analyze", "run"),
+    "shard": ("audit", "analyze", "run"),
+    "raw": ("audit",),
+    "answers": ("audit", "analyze"),
+}
+
+
+def means_the_same(kind: str, path: Path, whole: bytes) -> bool:
+    """JSON with other white space, or without a name whose value is the usual one, is not damaged."""
+    if kind == "manifest":
+        return decode_manifest(path.read_bytes(), path) == decode_manifest(whole, path)
+    return kind == "run.json" and runs.read_run(path) == msgspec.json.decode(whole, type=runs.RunFile)
+
+
+@row(34)
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.full), 23])
+@pytest.mark.parametrize("kind", USED)
+def test_any_changed_byte_is_noticed_by_everybody_who_would_use_it(files: Files, kind: str, every: int) -> None:
+    for command in COMMANDS.values():
+        command(files)
+    # A digest of the whole file tells all changes alike; where meaning is read, each bit is another matter.
+    changes = [1 << bit for bit in range(8)] if kind in ("journal", "run.json", "manifest") else [0x15]
+    for path in files.kinds()[kind]:
+        for place in range(0, path.stat().st_size, every):
+            for change in changes:
+                with changed(path, place, change) as whole:
+                    for name in USED[kind]:
+                        assert told(files, name, path) or means_the_same(kind, path, whole), (name, place, change)
+
+
+@contextmanager
+def changed(path: Path, place: int, change: int) -> Iterator[bytes]:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+    try:
+        yield whole
+    finally:
+        path.write_bytes(whole)
+
+
+def told(files: Files, name: str, path: Path) -> bool:
+    """Whether a command refuses what it reads, by the name of the file."""
+    try:
+        COMMANDS[name](files)
+    except DataError as error:
+        return path.name in str(error)
+    return False
+
+
+@row(34)
+@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("kind", USED)
+def test_the_program_refuses_a_changed_byte(scene: Scene, files: Files, kind: str, seed: int) -> None:
+    """Asked for more than there is, a run has to read prompts again."""
+    (path, *_) = files.kinds()[kind]
+    more = {"audit": (), "analyze": ASKED, "run": (*ASKED, *reached(scene), "--repetitions", "2")}
+    with changed(path, Random(seed).randrange(path.stat().st_size), 0x15):
+        for command in USED[kind]:
+            done = scene.program(command, *more[command])
+            assert (done.code, "Traceback" in done.stderr) == (65, False), (command, done)
+            assert path.name in done.stdout + done.stderr, (command, done)

@@ -1,0 +1,167 @@
+"""The power fails at every moment of a compile and a run, and whatever it can leave on disk is recovered from."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from batchbench import runs
+from batchbench.audit import audit
+from batchbench.money import Price
+from batchbench.store import Store, checked_shards
+from batchbench.targets import Target
+from tests.dispatch.scene import BOTH, PROBE, VARIABLES, Json, Scene
+from tests.emulator.driver import TOKEN
+from tests.faults.power import Disk, Operation, laid_out, operations, traced, unread
+from tests.faults.rows import row
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
+ROWS, SIZE = 30, 10
+RATES = Price(input=75_000, output=300_000, source="test")
+# Deaths that leave something unsynced to the next start: half a line, a file under its final name. The last one lives.
+DEATHS = ("mid-created:2", "segment-renamed:1", "mid-stored:2", "")
+
+
+class Left(NamedTuple):
+    """One thing that a power cut can leave, and what had been promised by then."""
+
+    state: dict[str, bytes | None]
+    compiled: bool  # the compile was over
+    acknowledged: bytes  # of the journal
+    when: tuple[float, float]  # between this and the next operation
+
+
+class Recording(NamedTuple):
+    """A compile and a run, interrupted by deaths, and everything that power cuts can leave of them."""
+
+    scene: Scene
+    left: list[Left]
+    name: str  # of the manifest
+    target: Target
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
+    """Made once: the provider's address is part of a run, so it has one that nobody gets by chance."""
+    folder = tmp_path_factory.mktemp("power")
+    (folder / "nothing").mkdir()
+    scene = Scene(folder / "scene", folder / "nothing", request.param, "--port", str(fixed_port()))
+    (scene.home / "manifests").rmdir()
+    environment = {**os.environ, VARIABLES[scene.dialect]: TOKEN}
+    compiling = [sys.executable, "-m", "batchbench", "compile", *PROBE, "--home", str(scene.home)]
+    assert traced(compiling, folder / "trace", environment).returncode == 0
+    traces = [operations(folder / "trace")]
+    for death in DEATHS:
+        done = traced(scene.line(k=ROWS, size=SIZE), folder / "trace", {**environment, "BATCHBENCH_CRASH": death})
+        assert (done.returncode == 0) == (death == ""), done
+        traces.append(operations(folder / "trace"))
+    scene.audit()
+    scene.emulator.stop()
+    about = runs.read_run(scene.run_folder / "run.json")
+    yield Recording(scene, everything_left(scene.home, traces), about.manifest, about.target)
+    scene.close()
+
+
+def fixed_port() -> int:
+    """A free port below those that systems hand out."""
+    for port in random.SystemRandom().sample(range(15_000, 30_000), 50):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)):
+                return port
+    raise AssertionError("no port is free")
+
+
+def everything_left(home: Path, traces: list[list[Operation]]) -> list[Left]:
+    """Every state once, as of the last moment at which it is possible: by then most had been promised."""
+    disk, chance, found = Disk(home), random.Random(1), dict[bytes, Left]()
+    for turn, trace in enumerate(traces):
+        disk.restart()
+        for one, following in zip(trace, [*trace[1:], trace[-1]], strict=True):
+            if not disk.apply(one):
+                continue
+            kept = disk.find(r"cache/.*/journal")
+            for state in disk.states(chance):
+                found[digest(state)] = Left(state, turn > 0, kept.synced if kept else b"", (one.at, following.at))
+    assert digest({path: (home / path).read_bytes() if content is not None else None for path, content in state.items()}) in found  # fmt: skip  # noqa: E501
+    return list(found.values())
+
+
+def digest(state: dict[str, bytes | None]) -> bytes:
+    """Equal for states that no reader can tell apart."""
+    whole = sha256()
+    for path, content in sorted(state.items()):
+        seen = b"" if content is None or unread(path.rpartition("/")[2]) else content
+        whole.update(f"{path} {len(seen)} ".encode() + sha256(seen).digest())
+    return whole.digest()
+
+
+@row(25, 26)
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.full), 0.5])
+@pytest.mark.parametrize("seed", [4])
+def test_nothing_that_was_promised_is_lost_to_a_power_cut(
+    recording: Recording, tmp_path: Path, share: float, seed: int
+) -> None:
+    chance = random.Random(seed)
+    for number, left in enumerate(recording.left):
+        if chance.random() < share:
+            home = tmp_path / str(number)
+            laid_out(left.state, home)
+            reopened(Store(home), recording, left)
+            shutil.rmtree(home)
+
+
+def reopened(store: Store, recording: Recording, left: Left) -> None:
+    """What the next start finds: all that was promised, and nothing that it would have to call damaged."""
+    folder = store.manifests / recording.name
+    manifest = store.manifest(folder)
+    assert manifest or not left.compiled
+    if manifest is None:
+        assert not left.acknowledged
+        return
+    checked_shards(folder, manifest)
+    run = store.cache / recording.name / recording.target.slug
+    assert not left.acknowledged or (run / "journal").read_bytes().startswith(left.acknowledged)
+    with runs.opened(store, folder, manifest, recording.target, time.time()):
+        pass
+    assert (run / "journal").read_bytes().startswith(left.acknowledged)
+    assert audit(run, folder, manifest, RATES).findings == []
+
+
+@row(25, 26)
+@pytest.mark.parametrize("count", [pytest.param(100, marks=pytest.mark.full), 6])
+@pytest.mark.parametrize("seed", [5])
+def test_nothing_is_bought_twice_after_a_power_cut(recording: Recording, tmp_path: Path, count: int, seed: int) -> None:
+    """The provider has seen what was sent until then, and perhaps what was sent before the next thing was written."""
+    chance = random.Random(seed)
+    (tmp_path / "nothing").mkdir()
+    for number, left in enumerate(chance.sample(recording.left, count)):
+        folder = tmp_path / str(number)
+        provider_as_of(chance.uniform(*left.when), recording.scene, folder / "state")
+        scene = Scene(folder, tmp_path / "nothing", recording.scene.dialect, *recording.scene.emulator.words)
+        try:
+            shutil.rmtree(scene.home)
+            laid_out(left.state, scene.home)
+            done = scene.run(k=ROWS, size=SIZE, timeout=120)
+            assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), (number, done)
+            scene.audit(status=True)
+        finally:
+            scene.close()
+        shutil.rmtree(folder)
+
+
+def provider_as_of(moment: float, scene: Scene, state: Path) -> None:
+    """The provider's own state, without what came later; it has a battery."""
+    shutil.copytree(scene.emulator.state, state)
+    ledger = state / scene.emulator.ledger.name
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    events: list[Json] = [json.loads(line) for line in lines]
+    ledger.write_bytes(b"".join(line for line, event in zip(lines, events, strict=True) if event["wall"] <= moment))
