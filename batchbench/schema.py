@@ -1,7 +1,7 @@
 """The nouns: what a probe is, and what the compiler writes to disk."""
 
 from collections.abc import Callable, Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 import polars as pl
@@ -116,7 +116,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """One file of prompts."""
 
-    file: str
+    file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.parquet\Z")]
     first: int  # id of its first row
     rows: int
     text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled
