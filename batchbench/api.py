@@ -23,12 +23,15 @@ from aiohttp import client_exceptions
 from batchbench import crash
 from batchbench.clock import clock_face, uptime
 from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.keys import Secret
 from batchbench.providers.seam import Problem, Provider, Verdict
 
 CONNECT = 15.0  # seconds
 SILENT = 120.0  # seconds without a byte after which a connection is given up
+LONGEST = 2000  # letters of a complaint that are kept
 PATIENCE = 600.0  # seconds of nothing but failures after which the program stops and says why
 CHUNK = 1 << 20
+MOST = 64 << 20  # bytes of an answer that is no file; the longest honest one is a page of a thousand batches
 GLANCE = 1 << 16  # bytes of a result file that tell whose it is
 T = TypeVar("T")
 SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
@@ -92,7 +95,7 @@ class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our m
 
 
 class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
-    """Something was sent, and no certain answer came back; `garbled` if what arrived was called unreadable."""
+    """Something was sent, and no certain answer came back; `garbled` if it went astray on the way."""
 
     def __init__(self, why: str, *, garbled: bool = False) -> None:
         super().__init__(why)
@@ -125,7 +128,7 @@ class Api:
         self,
         provider: Provider,
         base_url: str,
-        key: str,
+        key: Secret,
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         patience: float = PATIENCE,
@@ -193,14 +196,14 @@ class Api:
                 answer = await self._call("POST", path, body=parts, session=session)
             except Refused as refused:
                 status = refused.problem.status
-                garbled = refused.verdict == "garbled"
-                if status >= 500 or status in (408, 409) or status < 400 or garbled:
+                garbled = refused.verdict == "garbled" or status < 400
+                if status >= 500 or status in (408, 409) or garbled:
                     raise LostReply(str(refused), garbled=garbled) from None
                 raise
             except FAILURES as error:
                 if not SENT.get(type(error), True):
-                    raise Unsent(_words(error)) from None
-                raise LostReply(_words(error)) from None
+                    raise Unsent(self._words(error)) from None
+                raise LostReply(self._words(error)) from None
             crash.point("once-after-reply")
             return answer
 
@@ -269,7 +272,7 @@ class Api:
             method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False
         ) as response:
             self._set_clock(response.headers)
-            content = await response.content.read()
+            content = await _body(response)
             if response.status != 200:
                 raise self._refused(response, content)
             if keep is not None:
@@ -282,9 +285,10 @@ class Api:
 
     def _set_clock(self, headers: Mapping[str, str]) -> None:
         # Times in a provider's answers are compared with this one, for our own clock may be years off.
-        try:
-            self._there = parsedate_to_datetime(headers["Date"]).timestamp(), uptime()
-        except (KeyError, TypeError, ValueError):
+        told = _moment(headers.get("Date", ""))
+        if told is not None:
+            self._there = told, uptime()
+        else:
             self._there = self._there or (time.time(), uptime())
 
     def _url(self, path: str) -> str:
@@ -292,19 +296,22 @@ class Api:
 
     def _headers(self) -> dict[str, str]:
         # Made for each call and never kept on a session, whose errors would print them.
-        return {**self._provider.headers(self._key), "Accept-Encoding": "identity"}
-
-    def _redacted(self, content: bytes) -> bytes:
-        return content.replace(self._key.encode(), b"[key]") if self._key else content
+        return {**self._provider.headers(self._key.reveal()), "Accept-Encoding": "identity"}
 
     def _refused(self, response: aiohttp.ClientResponse, content: bytes) -> Refused:
-        problem = self._provider.problem(response.status, self._redacted(content[:65_536]))
+        problem = self._provider.problem(response.status, content[:65_536])
+        verdict = self._provider.verdict(problem)
         if 300 <= response.status < 400:
-            host = urlsplit(response.headers.get("Location", "")).hostname or "somewhere else"
+            host = _host(response.headers.get("Location", "")) or "somewhere else"
             problem = Problem(status=response.status, message=f"a redirect to {host}, which is not followed")
-            return Refused(problem, "fatal")
+            verdict = "fatal"
         pause = retry_after(response.headers, time.time())
-        return Refused(problem, self._provider.verdict(problem), pause, _lower(response.headers))
+        return Refused(self._hidden(problem), verdict, pause, _lower(response.headers))
+
+    def _hidden(self, problem: Problem) -> Problem:
+        """What a provider complains about, without the key that some repeat; a complaint's end is rarely its point."""
+        words = {name: self._key.hide(getattr(problem, name))[:LONGEST] for name in ("type", "code", "message")}
+        return msgspec.structs.replace(problem, **words)
 
     async def several(self, call: Callable[[], Awaitable[T]], tries: int) -> T:
         """Make a call that may be repeated, so many times at most; raises what the last one raised."""
@@ -317,7 +324,7 @@ class Api:
             raise failure(refused) from None
         except FAILURES as error:
             raise BatchbenchError(
-                f"no answer from {self._host()} for {self._patience:.0f} s ({_words(error)})"
+                f"no answer from {self._host()} for {self._patience:.0f} s ({self._words(error)})"
             ) from None
 
     async def _again(self, call: Callable[[], Awaitable[T]], stop: tenacity.stop.stop_base) -> T:
@@ -341,14 +348,19 @@ class Api:
             return
         began, until = clock_face(time.time() - (state.seconds_since_start or 0.0)), clock_face(time.time() + pause)
         if isinstance(error, Refused) and error.problem.status == 429:
-            self._note(f"{self._host()} takes no more calls until {until} ({_words(error)})")
+            self._note(f"{self._host()} takes no more calls until {until} ({self._words(error)})")
         elif isinstance(error, Refused):
-            self._note(f"{self._host()} has had a problem since {began} ({_words(error)}); next try at {until}")
+            self._note(f"{self._host()} has had a problem since {began} ({self._words(error)}); next try at {until}")
         else:
-            self._note(f"no answer from {self._host()} since {began} ({_words(error)}); next try at {until}")
+            self._note(f"no answer from {self._host()} since {began} ({self._words(error)}); next try at {until}")
+
+    def _words(self, error: BaseException) -> str:
+        # Never repr: an aiohttp error's repr shows the request's headers, and the key is among them.
+        said = self._key.hide(str(error))
+        return f"{type(error).__name__}: {said}"[:300] if said else type(error).__name__
 
     def _host(self) -> str:
-        return urlsplit(self._base).hostname or self._base
+        return _host(self._base) or self._base
 
 
 class ProviderError(BatchbenchError):
@@ -375,13 +387,40 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            try:
-                seconds = parsedate_to_datetime(text).timestamp() - now
-            except (TypeError, ValueError):
+            moment = _moment(text)
+            if moment is None:
                 continue
+            seconds = moment - now
         if 0 <= seconds < 10**7:
             return min(seconds, 900.0)
     return None
+
+
+def _moment(text: str) -> float | None:
+    """A date in a header, in seconds since 1970; null if it is none."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """A whole answer, unless it is without end, in bytes or in time."""
+    pieces, size = [], 0
+    with anyio.fail_after(PATIENCE):
+        async for piece in response.content.iter_chunked(CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MOST:
+                raise aiohttp.ClientPayloadError(f"more than {MOST:,} bytes, which cannot be right")
+    return b"".join(pieces)
 
 
 def _passes(error: BaseException) -> bool:
@@ -402,8 +441,3 @@ def _pause(state: tenacity.RetryCallState) -> float:
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _words(error: BaseException) -> str:
-    # Never repr: an aiohttp error's repr shows the request's headers, and the key is among them.
-    return f"{type(error).__name__}: {error}"[:300] if str(error) else type(error).__name__

@@ -15,12 +15,23 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import fetch
+from batchbench import attempts, fetch
 from batchbench.errors import DataError, unknown
 from batchbench.schema import Source
 from batchbench.store import Store
 
 Note = Callable[[str], None]
+# What readers say to a file that is another; one of them expects a Python module.
+UNREADABLE = (
+    *attempts.UNREADABLE,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+)
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +182,9 @@ def _check(content: bytes, file: DataFile, where: str, advice: str) -> None:
 def _readable(dataset: Dataset, content: bytes, path: Path) -> None:
     try:
         rows = dataset.read([content]).height
-    except (pl.exceptions.PolarsError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as {dataset.name}: {str(error).splitlines()[0]}") from None
+    except UNREADABLE as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path} cannot be read as {dataset.name}: {reason}") from None
     if rows == 0:
         raise DataError(f"{path} holds no rows of {dataset.name}")
 

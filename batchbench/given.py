@@ -12,7 +12,6 @@ line is an item of its own. `outcome` may say refused, filtered, truncated or fa
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,8 +20,9 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.attempts import LOGPROBS, OUTCOMES, READ, Origin, Sample, inputs, labelled
+from batchbench.attempts import LOGPROBS, OUTCOMES, READ, UNREADABLE, Origin, Sample, inputs, labelled
 from batchbench.errors import DataError
+from batchbench.plain import mended
 from batchbench.predictions import Filled
 from batchbench.schema import Params, Probe
 
@@ -41,13 +41,10 @@ def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, samp
     known = [name for name in inputs(probe) if name not in READ]
     needed = list(dict.fromkeys([*outer, *inner, *known]))
     table, manifest = cache(table), cache(manifest)
-    parts = []
-    for chunk in _chunks(path, probe):
-        if "id" in chunk.columns and "item_id" not in chunk.columns:
-            rows = _by_id(chunk, needed, manifest(), path)
-        else:
-            rows = _by_columns(chunk, needed, probe, table, path)
-        parts.append(_read(rows, needed, probe, path))
+    try:
+        parts = [_read(chunk, needed, probe, table, manifest, path) for chunk in _chunks(path, probe)]
+    except UNREADABLE as error:  # columns of the right name and the wrong kind
+        raise DataError(f"{path} cannot be read: {_first_line(error)}") from None
     rows = _numbered(pl.concat(parts), [*inner, *known], path)
     _check_items(rows, outer, path)
     return Sample(
@@ -58,11 +55,14 @@ def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, samp
     )
 
 
-def _read(rows: pl.DataFrame, needed: list[str], probe: Probe[Params], path: Path) -> pl.DataFrame:
-    try:
-        return labelled(rows.lazy(), probe, "line", "item_id", "variant", "rep", *needed).collect()
-    except pl.exceptions.PolarsError as error:  # a document of the right beginning and the wrong shape
-        raise DataError(f"{path}: an answer cannot be read ({_first_line(error)})") from None
+def _read(
+    chunk: pl.DataFrame, needed: list[str], probe: Probe[Params], table: Table, manifest: Rows, path: Path
+) -> pl.DataFrame:
+    if "id" in chunk.columns and "item_id" not in chunk.columns:
+        rows = _by_id(chunk, needed, manifest(), path)
+    else:
+        rows = _by_columns(chunk, needed, probe, table, path)
+    return labelled(rows.lazy(), probe, "line", "item_id", "variant", "rep", *needed).collect()
 
 
 def _numbered(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
@@ -128,7 +128,7 @@ def _parquet_chunks(path: Path, wanted: set[str]) -> Iterator[pl.DataFrame]:
         for first in range(0, max(rows, 1), CHUNK):
             chunk = file.select(names).slice(first, CHUNK).collect().with_row_index("line", offset=first + 1)
             yield _with_id(chunk, path)
-    except pl.exceptions.PolarsError as error:
+    except UNREADABLE as error:
         raise DataError(f"{path} cannot be read as parquet: {_first_line(error)}") from None
 
 
@@ -169,7 +169,7 @@ def _frame(rows: list[dict[str, object]], path: Path) -> pl.DataFrame:
         raise DataError(f"{path}: {lines}: a column has values of several kinds ({_first_line(error)})") from None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0]
 
 
@@ -178,14 +178,10 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
         return msgspec.json.decode(line, type=dict[str, object])
     except msgspec.ValidationError:
         raise DataError(f"{path}:{number}: not a JSON object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = str(error)
-    try:  # half an emoji, cut off by a token limit, is JSON to the standard library; it cannot be kept as it is
-        found = json.loads(line)
-        return msgspec.json.decode(
-            json.dumps(found, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
-            type=dict[str, object],
-        )
+    try:
+        return msgspec.json.decode(mended(line), type=dict[str, object])
     except (ValueError, RecursionError):
         raise DataError(f"{path}:{number}: not JSON ({reason})") from None
 

@@ -15,12 +15,13 @@ import msgspec
 import polars as pl
 
 from batchbench.journal import Batch, Ranges
-from batchbench.money import Price
+from batchbench.money import MOST, Price
+from batchbench.plain import mended
 from batchbench.providers.seam import Line, Provider
-from batchbench.runs import ANSWERS, as_ranges, is_refusal, lines
+from batchbench.runs import ANSWERS, CUT, as_ranges, is_refusal, lines
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
-LONGEST = 16 * 1024 * 1024  # bytes of one line; a longer one is set aside unread
+LONGEST = CUT - 1  # bytes of one line; a longer one is set aside unread
 WELL = ("completed", "ended")  # the words of providers for a batch that ran to its end
 MOST_TOKENS = 2**32 - 1  # that a column of counts can hold; what was charged is computed from the true number
 
@@ -99,10 +100,7 @@ def _decoded(text: bytes, decode: Callable[[bytes], Line]) -> Line | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        # A stricter reader than the standard library's stumbles over half an emoji, cut off by a token limit.
-        loose = json.loads(text.decode("utf-8", "replace").removeprefix("\ufeff"))
-        whole = json.dumps(loose, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return decode(whole.encode())
+        return decode(mended(text))
     except (ValueError, RecursionError):
         return None
 
@@ -180,7 +178,7 @@ def _sorted_out(
         missing=as_ranges(missing),
         lacking=found.count(None),
         strays=strays,
-        cost=cost,
+        cost=min(cost, MOST),
         trouble=trouble,
     )
 

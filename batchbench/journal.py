@@ -16,22 +16,28 @@ The life of a batch, each arrow one event that is on disk before the next step i
 import zlib
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from batchbench.errors import DataError
-from batchbench.money import Price
+from batchbench.money import MOST, Price
 
 FORMAT = 1
+MOST_ASKED = 2**31  # answers to every variant of an item; each takes a byte of memory
 SECTOR = 512  # bytes, the least that a disk writes as one
-Ranges = list[tuple[int, int]]  # half-open ranges of manifest ids
+# What a journal may say is limited to what batchbench writes: names become parts of paths, and numbers loops.
+Row = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+Ranges = list[tuple[Row, Row]]  # half-open ranges of manifest ids
+Money = Annotated[int, msgspec.Meta(ge=0, le=MOST)]  # micro-dollars
+Nonce = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9]{1,40}\Z")]
+Repetition = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
     """One line of a journal; `at` is seconds since 1970."""
 
-    at: float
+    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]  # there is no year 10000
 
 
 class Opened(Event, frozen=True, kw_only=True):
@@ -46,26 +52,26 @@ class Opened(Event, frozen=True, kw_only=True):
 class Asked(Event, frozen=True, kw_only=True):
     """What the user wants of the manifest, and may spend on it."""
 
-    items: int
-    repetitions: int
-    budget: int | None  # micro-dollars; null is no limit
+    items: Row
+    repetitions: Repetition
+    budget: Money | None  # micro-dollars; null is no limit
     rates: Price  # what was charged against, with its source and date
 
 
 class Intent(Event, frozen=True, kw_only=True):
     """About to submit these rows as one batch, for at most `reserve`."""
 
-    nonce: str
-    rep: int
+    nonce: Nonce
+    rep: Repetition
     ranges: Ranges
-    rows: int
-    reserve: int  # micro-dollars, an upper bound
+    rows: Row
+    reserve: Money  # micro-dollars, an upper bound
 
 
 class Uploaded(Event, frozen=True, kw_only=True):
     """The input is at the provider's; nothing has been bought yet."""
 
-    nonce: str
+    nonce: Nonce
     file: str
 
 
@@ -76,7 +82,7 @@ class Creating(Event, frozen=True, kw_only=True):
     if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew.
     """
 
-    nonce: str
+    nonce: Nonce
     uptime: float = 0.0
     boot: str = ""  # empty: this machine does not tell its boots apart
 
@@ -84,7 +90,7 @@ class Creating(Event, frozen=True, kw_only=True):
 class Created(Event, frozen=True, kw_only=True):
     """The provider has accepted the batch; `found` if that was learnt by looking for it."""
 
-    nonce: str
+    nonce: Nonce
     remote: str
     found: bool = False
 
@@ -92,21 +98,21 @@ class Created(Event, frozen=True, kw_only=True):
 class Exported(Event, frozen=True, kw_only=True):
     """The requests leave as a file, for somebody else to have answered; their results are imported."""
 
-    nonce: str
-    file: str  # its name
+    nonce: Nonce
+    file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.jsonl\Z")]  # its name
 
 
 class Ended(Event, frozen=True, kw_only=True):
     """The provider is done with the batch, one way or another."""
 
-    nonce: str
+    nonce: Nonce
     state: str  # the provider's word
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One sealed file of a run."""
 
-    file: str
+    file: Annotated[str, msgspec.Meta(pattern=r"\A(raw|answers)/[\w.-]+\Z")]
     bytes: int
     sha256: str
 
@@ -114,46 +120,46 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Stored(Event, frozen=True, kw_only=True):
     """The answers are on disk, and what they cost is known; what was reserved beyond that is free again."""
 
-    nonce: str
+    nonce: Nonce
     parts: list[Part]  # the provider's bytes, then the answers made of them
     answered: int  # rows with a final answer, whatever it says
     again: Ranges  # rows the provider did not get to: to be asked again
     missing: Ranges  # rows without any line although the batch ended well: maybe paid for
     quarantined: int  # lines nobody could attribute
-    cost: int
+    cost: Money
     outcomes: dict[str, int] = {}  # how many of the answered rows ended how; empty in older journals
 
 
 class Late(Event, frozen=True, kw_only=True):
     """Answers that turned up at the provider's after their batch had been stored without them."""
 
-    nonce: str
+    nonce: Nonce
     parts: list[Part]  # in addition to those of `stored`, like the next three
     again: Ranges
     quarantined: int
     outcomes: dict[str, int]
     missing: Ranges  # what is still missing
-    cost: int  # of the whole batch, as it is known now
+    cost: Money  # of the whole batch, as it is known now
 
 
 class Void(Event, frozen=True, kw_only=True):
     """Proved that the create never arrived; the rows are free again, the reservation not yet."""
 
-    nonce: str
+    nonce: Nonce
     reason: str
 
 
 class Rejected(Event, frozen=True, kw_only=True):
     """The provider said no, so nothing ran and nothing is owed."""
 
-    nonce: str
+    nonce: Nonce
     reason: str
 
 
 class Unresolved(Event, frozen=True, kw_only=True):
     """Nobody can tell what became of the batch; a person has to decide."""
 
-    nonce: str
+    nonce: Nonce
     reason: str
     candidates: list[str]
 
@@ -167,27 +173,27 @@ class Foreign(Event, frozen=True, kw_only=True):
 class Duplicate(Event, frozen=True, kw_only=True):
     """A second batch with our nonce, made by somebody between us and the provider; it is cancelled, and counted."""
 
-    nonce: str
+    nonce: Nonce
     remote: str
-    reserve: int
+    reserve: Money
 
 
 class Cancelling(Event, frozen=True, kw_only=True):
     """The user asked for this batch to be cancelled."""
 
-    nonce: str
+    nonce: Nonce
 
 
 class Tried(Event, frozen=True, kw_only=True):
     """About to ask one harmless question at once, to see whether the model takes our kind of request."""
 
-    reserve: int
+    reserve: Money
 
 
 class Passed(Event, frozen=True, kw_only=True):
     """The question was answered, so batches of such requests may be bought."""
 
-    cost: int
+    cost: Money
 
 
 class Failed(Event, frozen=True, kw_only=True):
@@ -230,11 +236,11 @@ _decode = msgspec.json.Decoder(AnyEvent).decode
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """One intent and what has become of it."""
 
-    nonce: str
-    rep: int
+    nonce: Nonce
+    rep: Repetition
     ranges: Ranges
-    rows: int
-    reserve: int
+    rows: Row
+    reserve: Money
     state: BatchState = "intent"
     intended: float  # when
     sent: Creating | None = None  # the create, once it has left
@@ -266,6 +272,10 @@ class State(msgspec.Struct, kw_only=True):
             case Opened():
                 self.run, self.manifest, self.target = event.run, event.manifest, event.target
             case Asked():
+                if event.items * event.repetitions > MOST_ASKED:
+                    raise DataError(
+                        f"the journal asks for {event.items:,} items {event.repetitions:,} times: restore it"
+                    )
                 self.asked = event
             case Intent(nonce=nonce):
                 self.batches[nonce] = Batch(
@@ -305,16 +315,24 @@ class State(msgspec.Struct, kw_only=True):
             case Tried():
                 self.tried.append(event.reserve)
             case Passed():
-                self.tried.pop()
+                self._end_trial()
                 self.passed.append(event.cost)
             case Failed():
-                self.tried.pop()
+                self._end_trial()
+
+    def _end_trial(self) -> None:
+        if not self.tried:
+            raise DataError("the journal tells how a first question ended that was never asked: restore it")
+        self.tried.pop()
 
     def _change(self, nonce: str, **fields: object) -> None:
+        if nonce not in self.batches:
+            raise DataError(f"the journal tells of batch {nonce}, which nobody intended: restore it from a backup")
         self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)
 
     def _add(self, late: Late) -> None:
-        stored = self.batches[late.nonce].stored
+        batch = self.batches.get(late.nonce)
+        stored = batch.stored if batch else None
         if stored is None:
             raise DataError(f"answers of batch {late.nonce} came late, and the batch was never stored")
         outcomes = {

@@ -5,6 +5,7 @@ rounded up to the next micro-dollar; a reservation is never below what the answe
 """
 
 from decimal import Decimal, InvalidOperation
+from typing import Annotated
 
 import msgspec
 
@@ -14,18 +15,21 @@ MILLION = 1_000_000
 BYTES_PER_TOKEN = 4.8  # measured on the probes' own prompts
 FORMAT_TOKENS = 7  # what a chat format usually adds to one prompt
 OVERHEAD = 32  # tokens a provider's chat format may add to one prompt
+DEAREST = 10_000 * MILLION  # that a million tokens may cost; sums of more would not fit into a journal
+MOST = 2**62  # micro-dollars that can be written down
+Rate = Annotated[int, msgspec.Meta(ge=0, le=DEAREST)]  # micro-dollars per million tokens
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """What one model charges, and who says so."""
 
-    input: int
-    output: int
+    input: Rate
+    output: Rate
     source: str  # for people: where it was read, and when
 
     def cost(self, input_tokens: int, output_tokens: int) -> int:
-        """Micro-dollars for one answer."""
-        return -(-(input_tokens * self.input + output_tokens * self.output) // MILLION)
+        """Micro-dollars for one answer; what a provider says it used may be any number at all."""
+        return min(MOST, -(-(input_tokens * self.input + output_tokens * self.output) // MILLION))
 
     def doubled(self) -> "Price":
         """What single calls cost, as far as every provider of batches goes: they are half the price."""
@@ -41,10 +45,10 @@ def parse_price(text: str) -> Price:
     try:
         amounts = [Decimal(part) * MILLION for part in text.split(",")]
         if len(amounts) != 2 or any(
-            not amount.is_finite() or amount < 0 or amount != int(amount) for amount in amounts
+            not amount.is_finite() or not 0 <= amount <= DEAREST or amount != int(amount) for amount in amounts
         ):
             raise InvalidOperation
-    except InvalidOperation:
+    except (ArithmeticError, ValueError):  # not a number, or one of more digits than anybody has money
         raise UsageError(f"price {text!r} is not IN,OUT in dollars per million tokens, such as 0.075,0.30") from None
     return Price(input=int(amounts[0]), output=int(amounts[1]), source="--price")
 
@@ -53,11 +57,11 @@ def parse_budget(text: str) -> int:
     """Dollars, as micro-dollars."""
     try:
         amount = Decimal(text.removeprefix("$")) * MILLION
-        if not amount.is_finite() or amount < 0:
+        if not amount.is_finite() or not 0 <= amount <= MOST:
             raise InvalidOperation
-    except InvalidOperation:
+        return int(amount)
+    except (ArithmeticError, ValueError):
         raise UsageError(f"budget {text!r} is not an amount in dollars, such as 12.50") from None
-    return int(amount)
 
 
 def likely_input_tokens(prompts: int, mean_bytes: float) -> int:

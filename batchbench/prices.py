@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from batchbench.errors import DataError, UsageError
-from batchbench.money import Price
+from batchbench.money import Price, Rate
 
 EMULATOR = Price(input=75_000, output=300_000, source="emulator")  # what `batchbench emulate` bills by default
 
@@ -16,10 +16,10 @@ EMULATOR = Price(input=75_000, output=300_000, source="emulator")  # what `batch
 class Row(msgspec.Struct, frozen=True):
     """One model's prices in micro-dollars per million tokens; a null batch price means that there is none."""
 
-    input: int
-    output: int
-    batch_input: int | None = None
-    batch_output: int | None = None
+    input: Rate
+    output: Rate
+    batch_input: Rate | None = None
+    batch_output: Rate | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ def snapshot(refreshed: Path | None = None) -> Snapshot:
         return msgspec.json.decode(resources.files("batchbench").joinpath("prices.json").read_bytes(), type=Snapshot)
     try:
         return msgspec.json.decode(refreshed.read_bytes(), type=Snapshot)
-    except msgspec.DecodeError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{refreshed} is damaged ({error}): remove it, or run `batchbench prices refresh`") from None
 
 

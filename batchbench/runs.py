@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import polars as pl
@@ -23,7 +24,7 @@ from batchbench.attempts import LOGPROBS
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
 from batchbench.schema import Manifest
-from batchbench.store import Store, explained, sync
+from batchbench.store import Store, check_links, explained, sync
 from batchbench.targets import Target
 
 if sys.version_info >= (3, 14):
@@ -31,6 +32,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+CUT = (16 << 20) + 1  # bytes of a line; an answer is shorter
 ATTEMPTS = 3  # how often a row is asked before it is given up
 ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "id": pl.UInt32,
@@ -52,7 +54,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: what this folder is a run of."""
 
     format: int = journal.FORMAT
-    manifest: str
+    manifest: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\Z")]  # the name of a folder
     target: Target
 
 
@@ -200,7 +202,7 @@ def read_run(path: Path) -> RunFile:
         if error.filename == str(path):
             raise DataError(f"{path} is missing: restore it from a backup") from None
         events = []  # a run that was killed before it began
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
     if found.format != journal.FORMAT:
         raise DataError(f"{path} is of another format than {journal.FORMAT}: use the version that wrote it")
@@ -216,18 +218,22 @@ def read_journal(path: Path) -> journal.Reading:
         return journal.read(path.read_bytes(), str(path))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} holds an event this version does not know ({error})") from None
 
 
 def folders(store: Store) -> list[Path]:
     """Every run under the home."""
-    return sorted(path.parent for path in store.cache.glob("*/*/run.json"))
+    found = sorted(path.parent for path in store.cache.glob("*/*/run.json"))
+    for folder in found:
+        check_links(folder)
+    return found
 
 
 def find(store: Store, manifest_name: str, target_name: str) -> Path:
     """The run of a model on a manifest, by the model's name on the command line or by the run's own folder."""
     if (Path(target_name) / "run.json").is_file():
+        check_links(Path(target_name))
         return Path(target_name)
     there = [folder for folder in folders(store) if folder.parent.name == manifest_name]
     mine = [folder for folder in there if read_run(folder / "run.json").target.name == target_name]
@@ -337,12 +343,16 @@ class Segment:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a kept result file; a line ends at a newline byte and nowhere else."""
+    """The lines of a kept result file; a line ends at a newline byte and nowhere else.
+
+    What is longer than any answer is cut, so that a file of one endless line fits into memory.
+    """
     with zstd.open(path, "rb") as file:
         left = b""
         while block := file.read(1 << 20):
             *whole, left = (left + block).split(b"\n")
             yield from whole
+            left = left[:CUT]
         if left:
             yield left
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 import polars as pl
@@ -117,7 +117,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """One file of prompts."""
 
-    file: str
+    file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.parquet\Z")]
     first: int  # id of its first row
     rows: int
     text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled

@@ -24,6 +24,7 @@ from batchbench.api import FAILURES, GLANCE, Api, Refused, Reply, failure
 from batchbench.clock import clock_face
 from batchbench.errors import BatchbenchError
 from batchbench.pace import Pace
+from batchbench.plain import mended
 from batchbench.providers.seam import Problem
 from batchbench.store import Store, explained, sync
 
@@ -335,7 +336,7 @@ class Calls:
 def appending(path: Path) -> int:
     """A file to which lines are added."""
     with explained(path):
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def append(handle: int, content: bytes, path: Path) -> None:
@@ -354,9 +355,16 @@ def _undone(custom_id: str, lost: int) -> bytes:
 def result_line(custom_id: str, status: int, body: bytes, lost: int) -> bytes:
     """A line as OpenAI's result files have it, but for `lost`; the server's answer stands in it as it came."""
     try:
-        inside = msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
-    except msgspec.DecodeError:
+        inside = msgspec.Raw(_on_one_line(body))
+    except (ValueError, RecursionError):
         inside = msgspec.Raw(msgspec.json.encode({"error": {"message": body[:500].decode("utf-8", "replace")}}))
         status = 0
     whole = {"custom_id": custom_id, "response": {"status_code": status, "body": inside}, "error": None}
     return msgspec.json.encode(whole | {"lost": lost} if lost else whole) + b"\n"
+
+
+def _on_one_line(document: bytes) -> bytes:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(document))
+    except (ValueError, OverflowError):  # msgspec's errors are ValueErrors; some numbers can be read and not written
+        return mended(document)

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ class Store:
     def manifest(self, folder: Path) -> Manifest | None:
         """The manifest in `folder`; None where there is none, so that the compile has not happened."""
         path = folder / "manifest.json"
+        check_links(folder)
         try:
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -63,7 +65,8 @@ class Store:
         """Be the only process that writes in `folder`, which is made if need be."""
         with explained(folder):
             self.make(folder)
-            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            check_ours(folder)
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,6 +115,24 @@ class Store:
             shutil.rmtree(folder)
 
 
+def check_ours(folder: Path) -> None:
+    """Refuse to work in a folder that somebody else could change under our hands."""
+    about = folder.stat()
+    if about.st_mode & stat.S_IWOTH:
+        raise DataError(f"anybody can write to {folder}: `chmod o-w` it if you trust what is there")
+    if os.geteuid() not in (0, about.st_uid):
+        raise DataError(f"{folder} belongs to another user: work on a copy of your own")
+    check_links(folder)
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a folder with links in it: we make none, and what they lead to is not what its name says."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if os.path.islink(path := os.path.join(place, name)):
+                raise DataError(f"{path} is a link: put the file itself there, or move the folder away")
+
+
 def decode_manifest(content: bytes, path: Path) -> Manifest:
     """The manifest in `content`, or an error that names `path`."""
     try:
@@ -125,7 +146,7 @@ def decode_manifest(content: bytes, path: Path) -> Manifest:
         if manifest.sha256 not in ("", manifest.digest()):
             raise DataError(f"{path} is damaged (its digest is another): move the folder away and compile again")
         return manifest
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}): move the folder away and compile again") from None
 
 

@@ -69,8 +69,10 @@ def is_loopback(url: str) -> bool:
 
 def checked_url(url: str) -> str:
     """A base URL a key may be sent to: https, or plain http to this very machine."""
-    parts = urlsplit(url)
+    if not url.isprintable() or " " in url:
+        raise UsageError(f"base URL {url!r} holds spaces or signs that cannot be seen")
     try:
+        parts = urlsplit(url)
         host = parts.hostname
         parts.port  # noqa: B018 - raises on a port that is none
     except ValueError as error:

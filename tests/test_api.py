@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from batchbench import providers
 from batchbench.api import SENT, Api, LostReply, Refused, Unsent, retry_after
 from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.keys import Secret
 from batchbench.providers.seam import Problem, Verdict
 
 KEY = "sk-canary-4f1d"
@@ -151,7 +152,9 @@ async def against(handler: Handler, act: Callable[[Api, list[str]], Awaitable[No
             pauses.append(f"{seconds:.3f}")
             await anyio.lowlevel.checkpoint()
 
-        api = Api(providers.load("openai"), str(server.make_url("")).rstrip("/"), KEY, sleep=sleep, patience=5.0)
+        api = Api(
+            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, patience=5.0
+        )
         async with api.running():
             await act(api, pauses)
     return calls
@@ -226,7 +229,7 @@ def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
 
 def test_nobody_at_the_door_proves_that_nothing_was_sent() -> None:
     async def act() -> None:
-        api = Api(providers.load("openai"), "http://127.0.0.1:9", KEY)
+        api = Api(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY))
         async with api.running():
             with pytest.raises(Unsent):
                 await api.once("/batches", b"{}")

@@ -6,6 +6,7 @@ that help is instant. Results go to stdout, everything else to stderr.
 
 import argparse
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no traceback for anything a user can cause."""
     words = list(sys.argv[1:] if argv is None else argv)
     os.umask(0o077)  # what is compiled, fetched and paid for belongs to the user alone
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold the key
     try:
         args = parse(words)
         act: Callable[[argparse.Namespace], int] = args.run

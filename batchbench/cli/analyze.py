@@ -41,6 +41,7 @@ and a line with `text` may have `logprobs` ({"token", "logprob"}). `outcome` may
 failed; a failed request, and an answer of null, is no attempt.
 """
 NOTHING = "–"
+MOST_DRAWINGS = 1_000_000
 
 
 def add(commands: output.Subparsers) -> None:
@@ -55,7 +56,7 @@ def add(commands: output.Subparsers) -> None:
     parser.add_argument(
         "--answers", action="append", default=[], metavar="FILE", type=Path, help="a file of answers instead of a run"
     )
-    parser.add_argument("--replicates", type=_whole, default=1000, metavar="N", help="bootstrap drawings (1000)")
+    parser.add_argument("--replicates", type=_drawings, default=1000, metavar="N", help="bootstrap drawings (1000)")
     parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="of the drawings (0)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="K=V", dest="settings", help="a probe's parameter"
@@ -120,8 +121,14 @@ def _provider(source: "str | Path") -> str | None:
 
 
 def _whole(word: str) -> int:
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number")
+    if not word.isdecimal() or len(word) > 18:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of at most 18 digits")
+    return int(word)
+
+
+def _drawings(word: str) -> int:
+    if _whole(word) > MOST_DRAWINGS:
+        raise argparse.ArgumentTypeError(f"{word!r} is more than {MOST_DRAWINGS:,}")
     return int(word)
 
 

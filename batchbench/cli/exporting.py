@@ -14,6 +14,7 @@ from batchbench.cli import estimating, output, running, stages
 from batchbench.cli.compiling import Compiled
 from batchbench.dispatch import Clock, Common, Wish, Work
 from batchbench.errors import BatchbenchError, DataError, MissingAnswers
+from batchbench.keys import Secret
 from batchbench.runs import Run
 from batchbench.schema import SHARD_ROWS
 from batchbench.store import Store
@@ -105,7 +106,7 @@ def _work(run: Run, wish: Wish, size: int, common: Common) -> Work:
     provider = providers.load(run.target.provider)
     limits = msgspec.structs.replace(provider.limits, requests=size, queued_requests=None)
     alone = msgspec.structs.replace(provider, names_batches=True)  # a file's name tells whose it is
-    return Work(run, alone, limits, Api(provider, "", ""), wish, Clock(), common)
+    return Work(run, alone, limits, Api(provider, "", Secret("")), wish, Clock(), common)
 
 
 def bring(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -184,7 +185,10 @@ def _remote(args: argparse.Namespace, store: Store, folder: Path) -> list[Findin
     target = runs.read_run(folder / "run.json").target
     state = journal.replay(runs.read_journal(folder / "journal").events)
     options = argparse.Namespace(**vars(args), settle=None, batch_size=None, price="0,0")
-    contact = stages.contact(options, store, target)
+    try:
+        contact = stages.contact(options, store, stages.vouched(args, target, folder))
+    except UsageError as error:
+        return [Finding(str(folder), f"not compared: {error}")]
     since = min((batch.intended for batch in state.batches.values()), default=time.time()) - 600
 
     async def listing() -> list[providers.Remote]:
@@ -230,15 +234,15 @@ def _indented(text: str) -> list[str]:
     """The lines of a text; what a provider sent as JSON is spread out."""
     try:
         return msgspec.json.format(text, indent=2).splitlines() if text.startswith("{") else text.splitlines()
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return text.splitlines()
 
 
 def _parsed(custom_id: str) -> tuple[str, int, int]:
-    parts = custom_id.split("-")
-    if len(parts) != 3 or not parts[1].isdecimal() or not parts[2].isdecimal():
+    parts = re.fullmatch(r"([^-]+)-(\d{1,10})-(\d{1,10})", custom_id)
+    if parts is None:
         raise UsageError(f"{custom_id!r} is not a custom id, such as 7c7ed463f1-42-0")
-    return parts[0], int(parts[1]), int(parts[2])
+    return parts[1], int(parts[2]), int(parts[3])
 
 
 def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, rep: int) -> dict[str, object]:

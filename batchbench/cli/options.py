@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+MOST_REPETITIONS = 65_535
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
@@ -12,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="K=V", dest="settings", help="a probe's parameter"
     )
     parser.add_argument("--sample-k", metavar="N", help="ask the first N items, or all (default: the probe's own)")
-    parser.add_argument("--repetitions", type=positive, default=1, metavar="R", help="ask every prompt R times")
+    parser.add_argument("--repetitions", type=repeated, default=1, metavar="R", help="ask every prompt R times")
     parser.add_argument("--price", metavar="IN,OUT", help="batch price in dollars per million tokens")
     parser.add_argument("--base-url", metavar="URL", help="another address than the provider's own")
     parser.add_argument("--system", metavar="TEXT", help="a system message")
@@ -52,9 +54,16 @@ def defaults() -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """A whole number above zero."""
-    if not text.isdecimal() or int(text) < 1:
+    """A whole number above zero, and not of astronomical size."""
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def repeated(text: str) -> int:
+    """How often everything is asked."""
+    if positive(text) > MOST_REPETITIONS:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_REPETITIONS:,}")
     return int(text)
 
 

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batchbench.plain import plain
+from batchbench.keys import hide
+from batchbench.plain import plain, plain_json
 
 if TYPE_CHECKING:
     from batchbench.errors import BatchbenchError
     from batchbench.store import Store
 
+LONGEST = 2000  # letters of an error; some of it may be a provider's, which can be of any length
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
 
 
@@ -48,15 +50,14 @@ def note(args: argparse.Namespace) -> Callable[[str], None]:
 
 def show(text: str) -> None:
     """Print a result."""
-    sys.stdout.write(f"{plain(text)}\n")
-    sys.stdout.flush()
+    _stdout(plain(hide(text)))
 
 
 def show_json(document: object) -> None:
     """Print a result as one JSON document."""
     import msgspec
 
-    show(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    _stdout(plain_json(hide(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())))
 
 
 def table(rows: list[list[str]]) -> str:
@@ -70,6 +71,7 @@ def table(rows: list[list[str]]) -> str:
 def complain(error: "BatchbenchError") -> str:
     """Say what went wrong, in one line; quietness does not extend to errors."""
     message = " ".join(str(error).split())
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
     _stderr(f"batchbench: {message}")
     return message
 
@@ -142,6 +144,11 @@ def _lines(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         speaker.join()
 
 
+def _stdout(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def _stderr(message: str) -> None:
-    sys.stderr.write(f"{plain(message)}\n")
+    sys.stderr.write(f"{plain(hide(message))}\n")
     sys.stderr.flush()

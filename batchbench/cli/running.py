@@ -87,7 +87,7 @@ def cancel(args: argparse.Namespace) -> int:
         manifest = store.manifest(manifest_folder)
         if manifest is None or manifest.probe not in args.probes or about.target.name not in args.models:
             continue
-        contact = stages.contact(args, store, about.target)
+        contact = stages.contact(args, store, stages.vouched(args, about.target, folder))
         with runs.opened(store, manifest_folder, manifest, contact.target, time.time()) as opened:
             wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
 

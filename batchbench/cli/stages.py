@@ -14,6 +14,7 @@ from batchbench.api import Api
 from batchbench.cli import output
 from batchbench.cli.compiling import Compiled, compiled
 from batchbench.errors import KeyRefusedError, UsageError, unknown
+from batchbench.keys import Secret
 from batchbench.money import Price
 from batchbench.pace import Pace
 from batchbench.providers.seam import Calls, Limits, Provider
@@ -35,7 +36,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     price: Price
     base_url: str
-    key: str
+    key: Secret
 
 
 def planned(args: argparse.Namespace, store: Store) -> list[tuple[Compiled, Target]]:
@@ -75,6 +76,19 @@ def target(args: argparse.Namespace, name: str, probe: Probe[Params], params: Pa
     return made
 
 
+def vouched(args: argparse.Namespace, target: Target, folder: Path) -> Target:
+    """A target that a run's folder tells of, at the provider's own address or one that the user names as well.
+
+    Folders are handed around, and whoever made one must not choose where a key is sent.
+    """
+    provider = providers.load(target.provider)
+    said = args.base_url or os.environ.get(provider.url_variable) or provider.base_url
+    where = target.base_url or provider.base_url
+    if target.emulated or target.provider in LOCAL or where in (provider.base_url, targets.checked_url(said)):
+        return target
+    raise UsageError(f"{folder} is a run at {where}: if your key may go there, say so with --base-url {where}")
+
+
 def price(args: argparse.Namespace, store: Store, target: Target) -> Price:
     """What the target charges; a price nobody knows is never taken for nothing."""
     if args.price is not None:
@@ -107,14 +121,14 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
             limits=limits,
             price=rates,
             base_url=url,
-            key=running.token,
+            key=Secret(running.token),
         )
     if target.provider == "mlm":
         from batchbench import mlm
 
         mlm.check_installed(target.model)
         url, limits = provider.base_url, _limits(args, limits)
-        return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key="")
+        return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key=Secret(""))
     key = os.environ.get(provider.key_variable, "").strip()
     if not key and not (target.provider == "chat" and targets.is_loopback(target.base_url or "")):
         raise KeyRefusedError(f"{target.name} needs a key: set {provider.key_variable} in the environment")
@@ -124,7 +138,7 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     if targets.is_loopback(url) and target.provider != "chat":
         limits = msgspec.structs.replace(limits, poll=EMULATED_LIMITS["poll"])  # nobody else's rate limit is near
     limits = _limits(args, limits)
-    return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key=key)
+    return Contact(target=target, provider=provider, limits=limits, price=rates, base_url=url, key=Secret(key))
 
 
 def _limits(args: argparse.Namespace, limits: Limits) -> Limits:
@@ -175,6 +189,6 @@ def sample_size(args: argparse.Namespace, probe: Probe[Params], manifest: Manife
         return min(probe.sample_k or manifest.items, manifest.items)
     if args.sample_k == "all":
         return manifest.items
-    if not args.sample_k.isdecimal() or int(args.sample_k) < 1:
+    if not args.sample_k.isdecimal() or len(args.sample_k) > 18 or int(args.sample_k) < 1:
         raise UsageError(f"--sample-k {args.sample_k!r} is neither a number of items nor `all`")
     return min(int(args.sample_k), manifest.items)

@@ -24,6 +24,7 @@ def add(commands: output.Subparsers) -> None:
     status.add_argument("--watch", action="store_true", help="look again every two seconds, until Ctrl-C")
     audit = output.command(commands, "audit", run_audit, help="check runs byte for byte", description=AUDIT)
     audit.add_argument("--remote", action="store_true", help="also compare with what the provider lists")
+    audit.add_argument("--base-url", metavar="URL", help="with --remote: where runs are that are not at the provider's")
     explain = output.command(commands, "explain", run_explain, help="all about one request", description=EXPLAIN)
     explain.add_argument("custom_id", metavar="CUSTOM_ID")
 

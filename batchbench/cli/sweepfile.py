@@ -65,7 +65,7 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "temperature": options.between(0, 2),
     "top_p": options.between(0, 1),
     "batch_size": WHOLE,
-    "repetitions": WHOLE,
+    "repetitions": options.repeated,
     "replicates": lambda text: 0 if text == "0" else options.positive(text),
     "seed": lambda text: 0 if text == "0" else options.positive(text),
     "sample_k": lambda text: text if text == "all" else str(options.positive(text)),

@@ -200,8 +200,8 @@ def _garbled(work: Work, batch: Batch, error: LostReply) -> None:
     work.garbled[first] = work.garbled.get(first, 0) + 1
     if work.garbled[first] >= GARBLED:
         work.halt = BatchbenchError(
-            f"the same requests were called unreadable {GARBLED} times ({error}): something between here and the "
-            "provider damages them; mend this, then run the same command"
+            f"the same requests were redirected or called unreadable {GARBLED} times ({error}): something between here "
+            "and the provider is in their way; mend this, then run the same command"
         )
 
 

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import select
 import sys
 import time
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from batchbench import keys
 from batchbench.errors import BatchbenchError, LockedError
 
 TOKEN = "BATCHBENCH_EMULATOR_TOKEN"  # noqa: S105 - the name of a variable, not a token
+HOST = "127.0.0.1"
 IDLE_EXIT = 600.0
 
 
@@ -57,16 +60,19 @@ def find(state: Path) -> Running | None:
     """The emulator that is running in a state folder, or null."""
     try:
         running = Running(**json.loads((state / "endpoint.json").read_bytes()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     import http.client  # slow to import, and only this needs it
 
     try:
+        # A file says where it is, and files come from anywhere; an emulator is here or nowhere.
+        if not all(re.fullmatch(rf"http://{re.escape(HOST)}:\d{{1,5}}/\S*", url) for url in running[:2]):
+            return None
         connection = http.client.HTTPConnection(urlsplit(running.openai).netloc, timeout=10)
         connection.request("GET", "/__emu/stats", headers={"authorization": f"Bearer {running.token}"})
         alive = connection.getresponse().status == 200
         connection.close()
-    except (OSError, http.client.HTTPException):
+    except (OSError, ValueError, TypeError, AttributeError, http.client.HTTPException):
         return None
     return running if alive else None
 
@@ -74,12 +80,16 @@ def find(state: Path) -> Running | None:
 def _launch(
     state: Path, arguments: Sequence[str], token: str | None, idle_exit: float | None, deadline: float
 ) -> Running:
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "batchbench.emulator", "--json", "--state", str(state), *arguments]
     if idle_exit is not None:
         command += ["--idle-exit", str(idle_exit)]
-    environment = {**os.environ, **({TOKEN: token} if token else {})}
-    log = os.open(state / "emulator.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    environment = {**keys.environment(), **({TOKEN: token} if token else {})}
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = os.open(state / "emulator.log", flags, 0o600)
+    except OSError as error:
+        raise BatchbenchError(f"the emulator cannot write to {state}: {error.strerror}") from None
     ready, said = os.pipe()
     try:
         # Not subprocess: its object insists on being waited for, and this process is meant to be left alone.

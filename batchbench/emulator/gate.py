@@ -142,5 +142,5 @@ def first_id(line: bytes) -> str:
     """The custom id of an input line; empty if the line is not one."""
     try:
         return msgspec.json.decode(line, type=_Id).custom_id
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return ""

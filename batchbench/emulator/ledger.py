@@ -52,7 +52,7 @@ class Ledger:
         for number, line in enumerate(self._lines(), 1):
             try:
                 event = _decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{self.path}: line {number} is not a ledger event ({error})") from None
             if number == 1 and not (isinstance(event, Born) and event.format == FORMAT):
                 raise DataError(f"{self.path}: not a ledger of format {FORMAT}; use another --state folder")

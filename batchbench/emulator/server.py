@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from batchbench.emulator import HOST
 from batchbench.emulator import events as ev
 from batchbench.emulator.answers import Problem
 from batchbench.emulator.anthropic import batches as anthropic_batches
@@ -29,7 +30,6 @@ from batchbench.emulator.replies import Fail, error, fail, reply
 from batchbench.emulator.state import spell
 from batchbench.errors import LockedError, UsageError
 
-HOST = "127.0.0.1"
 BUFFER = 1 << 20
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -192,7 +192,7 @@ class Server:
     async def _advance(self, request: web.Request) -> web.StreamResponse:
         try:
             seconds = msgspec.json.decode(await read_body(request, 1024), type=Advance).advance
-        except msgspec.DecodeError as wrong:
+        except (ValueError, RecursionError) as wrong:
             raise fail(400, f'Expected {{"advance": seconds}}: {wrong}') from None
         if not 0 <= seconds < 1e12:
             raise fail(400, "Time only goes forward: `advance` is a number of seconds, 0 or more.")

@@ -2,12 +2,16 @@
 
 import importlib
 
+from batchbench.errors import unknown
 from batchbench.providers.seam import Provider, Remote
+from batchbench.targets import PROVIDERS
 
 __all__ = ["Provider", "Remote", "load"]
 
 
 def load(name: str) -> Provider:
     """The provider called `name`."""
+    if name not in PROVIDERS or name == "sim":  # which is no API of its own
+        raise unknown("provider", name, PROVIDERS)
     provider: Provider = importlib.import_module(f"{__name__}.{name}").PROVIDER
     return provider

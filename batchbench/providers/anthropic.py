@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, paged
+from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
 from batchbench.targets import Target
 
 PATH = "/v1/messages/batches"
@@ -63,7 +64,7 @@ async def get(http: Http, batch: str) -> Remote:
 
 def read(content: bytes) -> Remote:
     """A batch as the API tells of it."""
-    return _remote(msgspec.json.decode(content, type=_Batch))
+    return _remote(decoded(content, _Batch))
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
@@ -80,7 +81,7 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     """One message."""
     head, tail = _around_prompt(target)
     answer = await http.once("/v1/messages", head + msgspec.json.encode(prompt) + tail)
-    return _message("", msgspec.json.decode(answer, type=_Message))
+    return _message("", decoded(answer, _Message))
 
 
 def decode(line: bytes) -> Line:
@@ -129,7 +130,7 @@ def _message(custom_id: str, answer: "_Message") -> Line:
 def problem(status: int, content: bytes) -> Problem:
     """What an error says, whatever shape it has."""
     try:
-        error = msgspec.json.decode(content, type=_Failure).error
+        error = decoded(content, _Failure).error
     except msgspec.DecodeError:
         return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
     code = (error.details or _Details()).error_code or ""
@@ -156,6 +157,9 @@ def verdict(problem: Problem) -> Verdict:
 # -- the wire ----------------------------------------------------------------------------------------------
 
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]  # one without a time zone is no moment
+
+
 class _Counts(msgspec.Struct):
     processing: int = 0
     succeeded: int = 0
@@ -171,8 +175,8 @@ class _Counts(msgspec.Struct):
 class _Batch(msgspec.Struct):
     id: str
     processing_status: str
-    created_at: datetime
-    expires_at: datetime | None = None
+    created_at: Moment
+    expires_at: Moment | None = None
     request_counts: _Counts = msgspec.field(default_factory=_Counts)
 
 
@@ -182,7 +186,7 @@ class _Page(msgspec.Struct):
 
 
 def _page(content: bytes) -> tuple[list[Remote], bool]:
-    page = msgspec.json.decode(content, type=_Page)
+    page = decoded(content, _Page)
     return [_remote(batch) for batch in page.data], page.has_more
 
 

@@ -4,6 +4,8 @@ The batches of such a server are files in the run's own folder, in OpenAI's form
 batches holds for them; `spool.py` carries them out, one call per request.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from batchbench.providers import openai
@@ -11,7 +13,7 @@ from batchbench.providers.seam import Limits, Line, Problem, Verdict
 
 
 class _Lost(msgspec.Struct, gc=False):
-    lost: int = 0
+    lost: Annotated[int, msgspec.Meta(ge=0, lt=1000)] = 0  # each costs as much as an answer can
 
 
 _decode_lost = msgspec.json.Decoder(_Lost).decode

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, paged
+from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
 from batchbench.targets import Target
 
 PATH = "/chat/completions"
@@ -66,7 +66,7 @@ def _around_prompt(target: Target) -> tuple[bytes, bytes]:
 async def upload(http: Http, nonce: str, requests: Sequence[bytes]) -> str:
     """The id of the uploaded file, which is named after the nonce."""
     answer = await http.upload("/files", {"purpose": "batch"}, f"{nonce}.jsonl", requests)
-    file = msgspec.json.decode(answer, type=_File)
+    file = decoded(answer, _File)
     size = sum(map(len, requests))
     if file.bytes != size:
         raise msgspec.ValidationError(f"the provider received {file.bytes} bytes of {size}")
@@ -91,7 +91,7 @@ async def get(http: Http, batch: str) -> Remote:
 
 def read(content: bytes) -> Remote:
     """A batch as the API tells of it."""
-    return _remote(msgspec.json.decode(content, type=_Batch))
+    return _remote(decoded(content, _Batch))
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
@@ -108,7 +108,7 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     """One chat completion."""
     head, tail = _around_prompt(target)
     answer = await http.once(PATH, head + msgspec.json.encode(prompt) + tail)
-    return _completion("", _decode_completion(answer))
+    return _completion("", decoded(answer, _Completion))
 
 
 def decode(line: bytes) -> Line:
@@ -181,7 +181,7 @@ def _text(content: "str | list[_Content] | None") -> str | None:
 def problem(status: int, content: bytes) -> Problem:
     """What an error says, whatever shape it has."""
     try:
-        error = msgspec.json.decode(content, type=_Failure).error
+        error = decoded(content, _Failure).error
     except msgspec.DecodeError:
         return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
     return Problem(status=status, type=error.type or "", code=str(error.code or ""), message=error.message or "")
@@ -262,7 +262,7 @@ class _Page(msgspec.Struct):
 
 
 def _page(content: bytes) -> tuple[list[Remote], bool]:
-    page = msgspec.json.decode(content, type=_Page)
+    page = decoded(content, _Page)
     return [_remote(batch) for batch in page.data], page.has_more
 
 

@@ -5,12 +5,14 @@ When to retry, what to spend and how fast to go is decided elsewhere, once for a
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from batchbench.targets import Target
 
+T = TypeVar("T")
+PAGES = 1000  # of a listing; more are no listing of anybody's
 Outcome = Literal["answered", "refused", "filtered", "truncated", "failed"]
 Verdict = Literal[
     "retry",  # the call may be made again, after a pause
@@ -132,16 +134,25 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     names_batches: bool  # whether a batch carries our nonce, so that a lost create can be found at once
 
 
+def decoded(content: bytes, kind: type[T]) -> T:
+    """A document of this kind; raises msgspec.DecodeError on anything else, also on what is no text at all."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
 async def paged(
     http: Http, path: str, size: int, cursor: str, since: float, read: Callable[[bytes], tuple[list[Remote], bool]]
 ) -> list[Remote]:
     """Every batch of a listing back to `since`; a page that brings nothing new ends it, whatever it claims."""
     found: dict[str, Remote] = {}
     query: dict[str, str | int] = {"limit": size}
-    while True:
+    for _ in range(PAGES):
         page, more = read(await http.get(path, query))
         fresh = {remote.id: remote for remote in page if remote.id not in found}
         found |= fresh
         if not more or not fresh or all(remote.created < since for remote in page):
             return [remote for remote in found.values() if remote.created >= since]
         query = {"limit": size, cursor: page[-1].id}
+    raise msgspec.ValidationError(f"a list of batches that does not end after {PAGES:,} pages")

@@ -9,6 +9,7 @@ import polars as pl
 
 from batchbench import journal, money, probes, runs
 from batchbench.analyze import FORMAT, Analysis, Estimate
+from batchbench.attempts import UNREADABLE
 from batchbench.errors import DataError, UsageError
 from batchbench.journal import State
 from batchbench.report.shares import Groups, groups
@@ -98,7 +99,7 @@ def _read(store: Store, folder: Path) -> Result:
     probe = probes.load(about.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
     defaults = probe.params()
     changed = {key: value for key, value in about.params.items() if value != getattr(defaults, key, None)}
@@ -120,7 +121,7 @@ def analysis(path: Path) -> Analysis:
         found = msgspec.json.decode(path.read_bytes(), type=Analysis)
     except FileNotFoundError:
         raise UsageError(f"{path.parent} has not been analysed: `batchbench analyze` first") from None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): analyze the run again") from None
     if found.format != FORMAT:
         raise DataError(f"{path} has format {found.format}, and this batchbench reads {FORMAT}: analyze the run again")

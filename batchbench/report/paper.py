@@ -115,7 +115,7 @@ def _remove_last(target: Path) -> None:
     """Remove what the last report put here, by its own list, so that no figure of a former model stays behind."""
     try:
         last = msgspec.json.decode((target / "report.json").read_bytes(), type=Document)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, ValueError, RecursionError):
         return
     for name in last.files:
         if OWN.fullmatch(name):

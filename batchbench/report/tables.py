@@ -13,7 +13,7 @@ from batchbench.report.gather import Result
 from batchbench.report.words import NOTHING, day, interval, number
 
 Value = str | int | float | bool | None
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")  # a spreadsheet would compute a text that starts like this
+FORMULA = tuple("=+-@\t|%\uff1d\uff0b\uff0d\uff20")  # a spreadsheet would compute a text that starts like this
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -168,7 +168,8 @@ def _harmless(value: Value) -> Value:
     if not isinstance(value, str):
         return value
     text = plain(value)
-    return f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text
+    # Some programs begin a new cell at a line within quotes.
+    return "\n".join(f"'{line}" if line.lstrip(" ").startswith(FORMULA) else line for line in text.split("\n"))
 
 
 def as_markdown(table: Table) -> str:

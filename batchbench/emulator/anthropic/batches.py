@@ -315,7 +315,7 @@ def unpack(body: Path, lines: Path, limits: Limits) -> list[str]:
     except msgspec.ValidationError as error:
         missing = "missing required field" in str(error)
         raise fail(400, "requests: Field required" if missing else f"requests: {error}") from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise fail(400, f"The request body is not valid JSON: {error}") from None
     if not requests:
         raise fail(400, "requests: List should have at least 1 item after validation, not 0")

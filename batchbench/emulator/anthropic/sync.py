@@ -100,7 +100,7 @@ def _with_max_tokens(raw: bytes) -> bytes:
     """Counting takes the same body without `max_tokens`, which everything else requires."""
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return raw
     return msgspec.json.encode({"max_tokens": 1, **fields})
 

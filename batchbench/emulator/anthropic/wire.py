@@ -150,7 +150,7 @@ def read_params(raw: bytes | msgspec.Raw, version: str) -> Params | Problem:
         params = _params.decode(raw)
     except msgspec.ValidationError as error:
         return _explain(str(error))
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         return Problem(400, f"The request body is not valid JSON: {error}", "invalid_request_error")
     return check(params, version) or params
 

@@ -114,7 +114,7 @@ def parse_rules(text: str, name: str) -> list[Rule]:
 def _rule(line: str, where: str) -> Rule:
     try:
         rule = msgspec.json.decode(line, type=Rule)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {error}") from None
     if reason := _wrong(rule):
         raise UsageError(f"{where}: {reason}")

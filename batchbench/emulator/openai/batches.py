@@ -288,7 +288,7 @@ def read_create(raw: bytes) -> Create:
             name = found.group(1)
             raise fail(400, f"Missing required parameter: '{name}'.", "missing_required_parameter", name) from None
         raise fail(400, f"Invalid type: {error}.", "invalid_type") from None
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         raise fail(400, "We could not parse the JSON body of your request.") from None
     if wanted.endpoint not in ENDPOINTS:
         raise fail(400, f"Invalid value: '{wanted.endpoint}'.", "invalid_value", "endpoint")

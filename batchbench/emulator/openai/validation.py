@@ -67,7 +67,7 @@ def validate(source: Path, endpoint: str, limits: Limits, find: Find, stop: thre
             return Checked(errors=[LineError("too_many_tasks", message)])
         try:
             line = _envelope.decode(raw)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             errors.append(_line_error(error, number))
         else:
             if line.url != endpoint:
@@ -100,7 +100,7 @@ def read_lines(source: Path) -> Iterator[bytes]:
             yield line[:-1] if line.endswith(b"\n") else line
 
 
-def _line_error(error: msgspec.DecodeError, number: int) -> LineError:
+def _line_error(error: Exception, number: int) -> LineError:
     if isinstance(error, msgspec.ValidationError):
         return LineError("invalid_request", f"This line is not a batch request: {error}.", None, number)
     return LineError("invalid_json_line", "This line is not parseable as valid JSON.", None, number)
@@ -118,5 +118,5 @@ def _model_errors(model: str, first: str, find: Find, number: int) -> Iterator[L
 def _tokens(raw: bytes) -> int:
     try:
         return wire.prompt_of(_full.decode(raw).body)[1]
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return 0

@@ -186,7 +186,7 @@ def read_chat(raw: bytes | msgspec.Raw) -> Chat | Problem:
         chat = _chat.decode(raw)
     except msgspec.ValidationError as error:
         return _explain(str(error))
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return Problem(400, "We could not parse the JSON body of your request.", "invalid_request_error")
     return check(chat) or chat
 

@@ -1,0 +1,70 @@
+"""Fuzzing led by coverage, by hand: `pip install atheris`, then `python -m tests.fuzz TARGET -max_total_time=300`."""
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Callable
+
+import atheris
+
+with atheris.instrument_imports(include=["batchbench"]):
+    import msgspec
+
+    from batchbench import ingest, journal, providers
+    from batchbench.api import retry_after
+    from batchbench.errors import DataError
+    from batchbench.pace import Pace
+    from batchbench.plain import plain, plain_json
+    from batchbench.report import tables
+
+PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
+
+
+def results(content: bytes) -> None:
+    """A result line is an answer, or it is none."""
+    for provider in PROVIDERS:
+        ingest._decoded(content, provider.decode)
+        ingest._unparsed(content)
+
+
+def history(content: bytes) -> None:
+    """A journal with checksums that are right adds up, or is refused."""
+    signed, crc = b"", 0
+    for seq, text in enumerate(content.split(b"\n")[:20]):
+        body = b"%d %s" % (seq, text)
+        crc = zlib.crc32(body, crc)
+        signed += b"%08x %s\n" % (crc, body)
+    with contextlib.suppress(DataError, ValueError, RecursionError):
+        state = journal.replay(journal.read(signed, "journal").events)
+        assert state.spent() >= 0
+        assert state.reserved(0.0, 1.0) >= 0
+
+
+def replies(content: bytes) -> None:
+    """Batches, errors and headers are understood or ignored."""
+    for provider in PROVIDERS:
+        with contextlib.suppress(msgspec.DecodeError):
+            provider.read(content)
+        provider.verdict(provider.problem(content[0] + 300 if content else 400, content))
+    text = content.decode("utf-8", "replace")
+    retry_after({"retry-after": text}, 10.0)
+    Pace().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+
+
+def sinks(content: bytes) -> None:
+    """Nothing that is shown moves a cursor, and no cell is a formula."""
+    text = content.decode("utf-8", "replace")
+    assert all(letter.isprintable() or letter in "\n\t" for letter in plain(text))
+    document = msgspec.json.encode(text).decode()
+    assert msgspec.json.decode(plain_json(document)) == text
+    cell = tables._harmless(text)
+    assert isinstance(cell, str)
+    assert not any(line.lstrip().startswith(tables.FORMULA) for line in cell.split("\n"))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {one.__name__: one for one in (results, history, replies, sinks)}
+
+if __name__ == "__main__":
+    name = sys.argv.pop(1)
+    atheris.Setup(sys.argv, TARGETS[name])
+    atheris.Fuzz()
