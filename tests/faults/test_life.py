@@ -1,173 +1,98 @@
 """Whatever a provider does to a batch, the run ends with every paid answer kept, or says exactly what is the matter."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
+import signal
 
 import polars as pl
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import BOTH, DIALECTS, Json, Ran, Scene, ended, wait_until
+from tests.dispatch.scene import BOTH, Json, ended, wait_until
+from tests.faults.first import put_first
+from tests.faults.rows import row
+from tests.faults.stories import ROWS, SIZE, Story, Told, by_draw, cases, judge, told
 
-ROWS, SIZE = 48, 12
-
-
-class Story(NamedTuple):
-    """Rules for the provider, and how the run ends."""
-
-    rules: list[Json]
-    code: int | None = 0  # null: 6 if some row was never got to, which is up to the draw of the nonces, else 0
-    answered: int | None = ROWS  # null: some, which the ledger tells
-    says: str = ""
-    damaged: int = 0  # answers in each batch that are none
-    dialects: tuple[str, ...] = DIALECTS
-
+__all__ = ["told"]
 
 LOST: Json = {"do": "reset-after", "on": "create"}
+HALF: Json = {"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}
+FAST = 60.0  # of the client's minutes pass in a second
 STORIES = {
-    # The life of a batch.
-    "half of it expires": Story([{"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}], None, None),
-    "half of it expires and the file is cut": Story(
-        [{"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}, {"do": "cut-line", "first": 1}], None, None
-    ),
     "its lines are refused without end": Story(
-        [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",)
+        row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",)
     ),
+    "the queue has no room for its tokens": Story(row(76), by_draw("create", "token-limit"), dialects=("openai",)),
+    "the queue is full": Story(row(76), by_draw("create", "429-queue-full"), dialects=("anthropic",)),
+    "half of it expires": Story(row(77), [HALF], None, None),
+    "half of it expires and the file is cut": Story(
+        row(77), [HALF, {"do": "cut-line", "first": 1}], None, None, full=True
+    ),
+    "it has ended and names no results": Story(
+        row(78), [{"do": "output-null"}], 6, 0, "answers are missing", dialects=("openai",)
+    ),
+    "it has ended and its results have no name": Story(
+        row(78), [{"do": "output-empty"}], 6, 0, "answers are missing", dialects=("openai",), full=True
+    ),
+    "it has ended and names no results, which are where they always are": Story(
+        row(78), [{"do": "output-null"}], dialects=("anthropic",), full=True
+    ),
+    "everything expires": Story(row(79), [{"do": "expire-none", "seconds": 0.1}], 6, 0, "given up"),
     "somebody cancels it": Story(
-        [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by somebody else"
+        row(80), [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by somebody else"
     ),
-    "it is deleted": Story([{"do": "deleted-elsewhere"}], 4, 0, "does not know the batch any more"),
-    "it is not found for a while": Story([{"do": "poll-404", "first": 4}]),
-    "the queue has no room for its tokens": Story([{"do": "token-limit", "key": "^[0-7]"}], dialects=("openai",)),
-    "the queue is full": Story([{"do": "429-queue-full", "on": "create", "key": "^[0-7]"}], dialects=("anthropic",)),
-    "its results come late": Story([{"do": "output-late", "seconds": 0.6}], dialects=("openai",)),
-    "its results are gone": Story([{"do": "results-expired"}], 4, 0, "cannot be fetched"),
-    "states are spelt oddly": Story([{"do": "status-capitalised", "p": 0.4}, {"do": "status-unknown", "p": 0.3}]),
-    # Replies.
-    "rate limits with a time to wait": Story([{"do": "429-ms", "on": ["create", "poll", "list"], "p": 0.4}]),
-    "a refused key": Story([{"do": "401-revoked", "on": "create"}], 77, 0, "refuses the key"),
-    "an error after acting": Story([{"do": "500-after", "on": "create"}]),
-    "nonsense after acting": Story([{"do": "html-after", "on": "create"}]),
-    "a create that never arrives whole": Story([{"do": "400-not-json", "on": "create"}], 1, 0, "unreadable 2 times"),
-    "a create that is carried out late": Story([{"do": "late-act", "on": "create", "seconds": 0.4}]),
-    "a listing that lags": Story([LOST, {"do": "list-lag", "seconds": 0.7}]),
-    "a listing that makes no sense": Story([LOST, {"do": "html-before", "on": "list", "first": 2}]),
-    "a listing that counts nothing": Story([LOST, {"do": "counts-zero"}]),
-    "strangers of the same size": Story([LOST, {"do": "foreign"}]),
-    "a proxy that sends twice": Story([{"do": "dup-accept"}]),
-    "a proxy that sends twice and loses the reply": Story([LOST, {"do": "dup-accept"}]),
-    "downloads that break off": Story([{"do": "cut-length", "first": 1}]),
-    "downloads that end at a line": Story([{"do": "cut-line", "first": 2}]),
-    # Of ten fetches of two files, one of each comes whole, and not at the same time.
-    "downloads of which now one is whole and now the other": Story(
-        [{"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}, {"do": "cut-line", "nth": [1, 3, 4, 5, 6, 7, 8, 10]}],
+    "somebody cancels it, which takes its time": Story(
+        row(80),
+        [{"do": "cancelled-elsewhere", "seconds": 0.2}],
+        1,
         None,
-        None,
-        dialects=("openai",),
+        "cancelled by somebody else",
+        emulator=("--delay", "cancelling=3"),
+        full=True,
     ),
-    # Result lines.
-    "lines that come twice": Story([{"do": "line-duplicate", "p": 0.3}]),
-    "lines that are missing": Story([{"do": "line-missing", "nth": [2, 5]}], 6, says="answers are missing", damaged=2),
-    "lines of nobody": Story([{"do": "line-unknown-id", "nth": [3]}], 6, says="answers are missing", damaged=1),
-    "lines that are cut": Story([{"do": "line-malformed", "nth": [3]}], damaged=1),
-    "a first line that is cut after a lost reply": Story([LOST, {"do": "line-malformed", "nth": [1]}], damaged=1),
-    "a first line of nobody after a lost reply": Story(
-        [LOST, {"do": "line-unknown-id", "nth": [1]}], 6, says="answers are missing", damaged=1, dialects=("anthropic",)
+    "it is deleted": Story(row(81), [{"do": "deleted-elsewhere"}], 4, 0, "does not know the batch any more"),
+    "it is not found for a while": Story(row(81), [{"do": "poll-404", "first": 4}], size=ROWS, full=True),
+    "its state is spelt with a capital": Story(row(83), [{"do": "status-capitalised"}]),
+    "states are spelt oddly": Story(
+        row(83), [{"do": "status-capitalised", "p": 0.4}, {"do": "status-unknown", "p": 0.3}], full=True
     ),
-    "answers that contradict each other": Story([{"do": "line-conflict", "nth": [3]}], damaged=1),
-    "answers with line separators in them": Story([{"do": "line-u2028", "p": 0.5}]),
-    "a usage beyond all reason": Story([{"do": "line-usage-huge", "nth": [3]}], 3, ROWS, "check the price"),
-    "lines that fail at the provider's again and again": Story(
-        [{"do": "line-500", "nth": [1, 2]}], 6, None, "--rebuy-missing asks for them again"
+    "it has ended and then it has not": Story(
+        row(83), [{"do": "status-backwards", "nth": [1, 3, 4]}], size=ROWS, full=True
     ),
-    "lines that the provider will never answer": Story([{"do": "line-policy", "nth": [1, 2]}], damaged=2),
-    "nothing that the provider would answer": Story([{"do": "line-policy"}], 1, 0, "requests failed"),
-    "everything expires": Story([{"do": "expire-none", "seconds": 0.1}], 6, 0, "given up"),
+    "it counts nothing": Story(row(84), [{"do": "counts-zero"}], full=True),
+    "its counts contradict its results": Story(row(84), [{"do": "counts-contradict"}], full=True),
+    "a lost batch that counts nothing": Story(row(84), [LOST, {"do": "counts-zero"}], voids=0),
+    "its results come late": Story(row(85), [{"do": "output-late", "seconds": 0.6}], dialects=("openai",)),
+    "its results are gone": Story(row(86), [{"do": "results-expired"}], 4, 0, "cannot be fetched"),
+    "a listing that makes no sense": Story(
+        row(87), [LOST, {"do": "html-before", "on": "list", "first": 2}], voids=0, full=True
+    ),
+    "a listing of another shape": Story(row(87), [LOST, {"do": "list-envelope", "first": 2}], voids=0, full=True),
+    "a listing whose pages are empty and go on": Story(row(87), [LOST, {"do": "list-empty-more", "first": 4}], voids=0),
+    "a listing whose pages are empty and go on for ever": Story(
+        row(87), [LOST, {"do": "list-empty-more"}], 1, 0, "makes no sense", speed=FAST, voids=0, adrift=True, full=True
+    ),
+    "a listing that repeats itself": Story(row(87), [LOST, {"do": "list-repeat", "first": 4}], voids=0, full=True),
+    "a listing that shows rows twice": Story(row(87), [LOST, {"do": "list-duplicates"}], voids=0, full=True),
+    "a listing that lags": Story(row(88), [LOST, {"do": "list-lag", "seconds": 0.7}], voids=0),
+    "a listing that is older than its reply": Story(
+        row(88), [LOST, {"do": "list-stale", "seconds": 0.7}], voids=0, full=True
+    ),
+    "strangers of the same size": Story(row(89), [LOST, {"do": "foreign"}], voids=0),
+    "the key is refused": Story(row(91), [{"do": "401-revoked", "on": "create"}], 77, 0, "refuses the key", full=True),
+    "the key is refused for uploads": Story(
+        row(91), [{"do": "401-echo-key", "on": "upload"}], 77, 0, "refuses the key", dialects=("openai",), full=True
+    ),
+    "the model is not for this key": Story(
+        row(91), [{"do": "403-permission", "on": "create"}], 77, 0, "no access", full=True
+    ),
 }
 
 
-def cases(*, full: bool) -> list[tuple[str, str]]:
-    """Every story in one dialect, turn by turn; or, in full, in the other."""
-    return [
-        (name, dialect)
-        for k, (name, story) in enumerate(STORIES.items())
-        for place, dialect in enumerate(story.dialects)
-        if (place != k % len(story.dialects)) == full
-    ]
-
-
-Told = Callable[[str, str], tuple[Scene, Ran]]
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Iterator[Told]:
-    """Stories are played a few at a time, because most of their time is spent waiting."""
-
-    def play(name: str, dialect: str) -> tuple[Scene, Ran]:
-        folder = tmp_path_factory.mktemp("story") / "scene"
-        scene = Scene(folder, manifests, dialect, rules=STORIES[name].rules)
-        scenes.append(scene)
-        return scene, scene.run(k=ROWS, size=SIZE)
-
-    def result(name: str, dialect: str) -> tuple[Scene, Ran]:
-        if (name, dialect) not in played:
-            full = (name, dialect) in cases(full=True)
-            played.update({case: pool.submit(play, *case) for case in cases(full=full)})
-        return played[name, dialect].result()
-
-    scenes: list[Scene] = []
-    played: dict[tuple[str, str], Future[tuple[Scene, Ran]]] = {}
-    with ThreadPoolExecutor(3) as pool:
-        yield result
-        pool.shutdown(cancel_futures=True)
-    for scene in scenes:
-        scene.close()
-
-
-@pytest.mark.parametrize(("name", "dialect"), cases(full=False))
+@pytest.mark.parametrize(("name", "dialect"), cases(STORIES))
 def test_a_run_survives(told: Told, name: str, dialect: str) -> None:
     judge(STORIES[name], *told(name, dialect))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("name", "dialect"), cases(full=True))
-def test_a_run_survives_in_the_other_dialect(told: Told, name: str, dialect: str) -> None:
-    judge(STORIES[name], *told(name, dialect))
-
-
-def judge(story: Story, scene: Scene, done: Ran) -> None:
-    assert done.code == (story.code if story.code is not None else 6 if done.report["missing"] else 0), done
-    assert story.says in done.stderr
-    assert "Traceback" not in done.stderr
-    outcomes = [done.report[name] for name in ("answered", "refused", "failed", "missing")]
-    assert done.report["asked"] == ROWS == sum(outcomes)
-    if story.answered is not None:
-        assert done.report["answered"] == story.answered - story.damaged * len(scene.accepted())
-    scene.audit(status=True)
-    scene.close()
-
-
-def test_quarantine_holds_the_lines_that_nobody_could_attribute(stage: Stage) -> None:
-    scene = stage("openai", rules=[{"do": "line-unknown-id", "nth": [3]}])
-    assert scene.run(k=ROWS, size=SIZE).code == 6
-    kept = [line for file in scene.run_folder.glob("quarantine/*") for line in file.read_bytes().splitlines()]
-    assert len(kept) == sum(event["quarantined"] for event in scene.journal("stored")) == ROWS // SIZE
-    assert all(b'"nobody"' in line for line in kept)
-
-
-def test_what_a_provider_lost_is_bought_again_only_if_told_so(stage: Stage) -> None:
-    scene = stage("openai", rules=[{"do": "line-missing", "nth": [12]}])
-    assert scene.run(k=ROWS, size=SIZE).code == 6
-    assert scene.run(k=ROWS, size=SIZE).code == 6
-    assert len(scene.accepted()) == ROWS // SIZE
-    done = scene.run("--rebuy-missing", k=ROWS, size=SIZE)
-    assert (done.code, done.report["answered"]) == (0, ROWS), done
-    assert scene.billed() == ROWS + ROWS // SIZE
-    scene.audit(status=True)
-
-
+@row(76)
 def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> None:
     scene = stage("openai", "--limit", "enqueued_tokens=800")
     done = scene.run(k=ROWS, size=ROWS)
@@ -175,6 +100,7 @@ def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> No
     scene.audit(status=True)
 
 
+@row(80)
 def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> None:
     scene = stage("anthropic", rules=[{"do": "cancelled-elsewhere", "seconds": 0.2}])
     assert scene.run(k=ROWS, size=SIZE).code == 1
@@ -185,6 +111,7 @@ def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> N
     scene.audit(status=True)
 
 
+@row(81)
 def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere", "key": "^[0-9a-f]"}])
     assert scene.run(k=12, size=12).code == 4
@@ -197,6 +124,7 @@ def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     scene.audit()
 
 
+@row(75)
 def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "validation-failed"}])
     scene.run(k=ROWS, size=SIZE, crash="after-stored:1")
@@ -213,6 +141,7 @@ def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None
     assert scene.program("audit").code == 0
 
 
+@row(75)
 @pytest.mark.parametrize(("limit", "rules", "size"), [("requests=5", [], SIZE), ("", [{"do": "validation-failed"}], 2)])
 def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
     stage: Stage, limit: str, rules: list[Json], size: int
@@ -225,46 +154,7 @@ def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
     scene.audit(status=True)
 
 
-@pytest.mark.parametrize("dialect", BOTH)
-def test_a_create_that_did_not_arrive_whole_is_looked_for_and_then_made_anew(stage: Stage, dialect: str) -> None:
-    scene = stage(dialect, rules=[{"do": "400-not-json", "on": "create"}])
-    client = scene.start(k=SIZE, size=SIZE)
-    wait_until(lambda: scene.emulator.events("fault"))
-    scene.end_faults()
-    done = ended(client)
-    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
-    assert [len(scene.journal(kind)) for kind in ("intent", "creating", "void", "created")] == [2, 2, 1, 1]
-    scene.audit(status=True)
-
-
-CUT: Json = {"do": "cut-line", "first": 5}  # as often as results are fetched
-
-
-@pytest.mark.parametrize("dialect", BOTH)
-def test_answers_that_turn_up_later_are_kept_and_nothing_is_asked_for_them(stage: Stage, dialect: str) -> None:
-    scene = stage(dialect, rules=[CUT])
-    first = scene.run(k=ROWS, size=SIZE)
-    assert (first.code, first.report["answered"] + first.report["missing"]) == (6, ROWS), first
-    assert 0 < first.report["answered"] < ROWS
-    bought = len(scene.accepted())
-    done = scene.run("--rebuy-missing", k=ROWS, size=SIZE)
-    assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), done
-    assert len(scene.accepted()) == bought == len(scene.journal("late"))
-    assert round(done.report["spent_usd"] * 1_000_000) == scene.cost() < round(first.report["spent_usd"] * 1_000_000)
-    before = scene.audit(status=True)["snapshot"]
-    assert scene.program("audit").code == 0
-    assert scene.run(k=ROWS, size=SIZE).code == 0
-    scene.audit(status=True, before=before)
-
-
-def test_a_look_that_finds_nothing_new_changes_nothing(stage: Stage) -> None:
-    scene = stage("openai", rules=[{"do": "line-missing", "nth": [5]}])
-    assert scene.run(k=ROWS, size=SIZE).code == 6
-    before = scene.audit(status=True)["snapshot"]
-    assert scene.run(k=ROWS, size=SIZE).code == 6
-    scene.audit(status=True, before=before)
-
-
+@row(79)
 def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-none", "seconds": 0.1}])
     assert scene.run(k=SIZE, size=SIZE).code == 6
@@ -274,3 +164,140 @@ def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stag
     done = scene.run("--rebuy-missing", k=SIZE, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
     scene.audit(status=True)
+
+
+@row(82)
+def test_a_batch_that_never_ends_is_told_of_and_not_bought_again(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "stuck"}])
+    client = scene.start(k=SIZE, size=SIZE)
+    wait_until(lambda: scene.journal("created") if list(scene.home.glob("cache/*/*/run.json")) else [])
+    scene.emulator.advance(26 * 3600)
+    assert client.stderr is not None
+    said = next(line for line in client.stderr if "past their own end" in line)
+    assert "1 batch in progress at the provider, 1 of them more than an hour past their own end" in said
+    client.send_signal(signal.SIGINT)
+    assert ended(client).code == 130
+    assert len(scene.accepted()) == 1
+    scene.audit(unfinished=True)
+
+
+@row(86)
+@pytest.mark.parametrize("dialect", BOTH)
+def test_answers_that_were_left_for_too_long_are_told_of_and_not_bought_again(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect)
+    assert scene.run("--detach", k=SIZE, size=SIZE).code in (0, 6)
+    if not scene.journal("stored"):
+        scene.emulator.advance(31 * 86_400)
+        done = scene.run(k=SIZE, size=SIZE)
+        assert done.code == 4, done
+        assert "cannot be fetched" in done.stderr
+        assert done.report["reserved_usd"] > 0
+        assert scene.run(k=SIZE, size=SIZE).code == 4
+    assert len(scene.accepted()) == 1
+    scene.audit()
+
+
+@row(87)
+@pytest.mark.parametrize("fault", ["list-duplicates", "list-cursor-gone", "list-repeat"])
+def test_a_listing_of_many_pages_hides_no_batch(stage: Stage, fault: str) -> None:
+    """A hundred batches to a page: the one that is looked for stands behind those of others."""
+    rules: list[Json] = [{"do": "foreign", "on": "create"}, {"do": fault, "first": 6}]
+    scene = stage("openai", "--delay", "processing=600", rules=rules)
+    put_first(scene, "import secrets\nt = secrets.token_hex\nsecrets.token_hex = lambda n: t(n)\n")
+    client = scene.start("--detach", k=70, size=1, crash="once-after-reply:2")
+    ended(client)
+    others = scene.run("--detach", k=70, size=1)
+    assert others.code == 6, others
+    scene.emulator.advance(600)
+    done = scene.run(k=70, size=1)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 70, 70), done
+    assert not scene.journal("void", "unresolved")
+    scene.audit(status=True)
+
+
+@row(90)
+def test_a_full_store_of_files_stops_the_buying_and_not_the_collecting(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1", "--limit", "files=2")
+    done = scene.run(k=ROWS, size=SIZE)
+    assert done.code == 1, done
+    assert "The file storage of this project is full" in done.stderr
+    assert done.report["answered"] == scene.billed() == 2 * SIZE
+    assert scene.journal("intent")[-1]["nonce"] not in {event["nonce"] for event in scene.journal("creating")}
+    scene.audit(status=True)
+
+
+@row(91)
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_key_that_is_revoked_while_a_batch_runs_loses_nothing(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, rules=[{"do": "401-revoked", "on": "poll", "nth": [1]}])
+    done = scene.run(k=SIZE, size=SIZE)
+    assert done.code == 77, done
+    assert len(scene.journal("created")) == 1
+    done = scene.run(k=SIZE, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    scene.audit(status=True)
+
+
+@row(91)
+@pytest.mark.parametrize("dialect", BOTH)
+def test_the_key_of_another_project_buys_nothing_while_batches_are_out(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, "--delay", "processing=1", rules=[{"do": "404-foreign-key", "on": "poll"}])
+    assert scene.run("--detach", k=SIZE, size=SIZE).code in (4, 6)
+    done = scene.run(k=ROWS, size=SIZE)
+    assert done.code == 4, done
+    (batch,) = scene.accepted()
+    assert batch["batch"] in done.stderr
+    scene.end_faults()
+    (intent,) = scene.journal("intent")
+    done = scene.run("--resolve", f"{intent['nonce']}={batch['batch']}", k=ROWS, size=SIZE)
+    assert (done.code, scene.billed()) == (0, ROWS), done
+    scene.audit(status=True)
+
+
+@row(91)
+def test_a_create_that_another_key_sent_is_not_called_void_because_this_one_does_not_see_it(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "list-lag", "seconds": 60}])
+    assert scene.run(k=SIZE, size=SIZE, crash="once-after-reply:1").code == -9
+    (scene.emulator.words, scene.environment) = ([], {})
+    scene.emulator.stop()
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr("tests.emulator.driver.TOKEN", "another-token")
+        scene.emulator.words = ["--port", str(scene.emulator.port), "--faults", str(scene.folder / "state/rules.jsonl")]
+        scene.emulator.start()
+    scene.environment = {"OPENAI_API_KEY": "another-token"}
+    done = scene.run(k=SIZE, size=SIZE)
+    assert done.code == 4, done
+    assert "it was sent with another key than this one" in done.stderr
+    assert len(scene.accepted()) == 1
+    (intent,) = scene.journal("intent")
+    done = scene.run("--resolve", f"{intent['nonce']}={scene.accepted()[0]['batch']}", k=SIZE, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    scene.audit(status=True)
+
+
+@row(92)
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect)
+    done = scene.run("--model", f"{dialect}:nobody", "--trial", "always", k=SIZE, size=SIZE)
+    assert done.code == 77, done
+    assert not scene.accepted()
+    assert not scene.billed()
+
+
+@row(92)
+def test_a_model_that_cannot_be_had_in_batches_ends_the_run_and_not_its_requests(stage: Stage) -> None:
+    scene = stage("openai")
+    done = scene.run("--model", "openai:nobody", k=SIZE, size=SIZE)
+    assert "the provider rejected batch" in done.stderr
+    assert not scene.billed()
+
+
+@row(93)
+def test_a_model_without_a_known_price_is_not_asked(stage: Stage) -> None:
+    scene = stage("openai")
+    words = ("hiring_an", "--set", "data=sample", "--model", "openai:echo", "--base-url", scene.emulator.openai_url)
+    done = scene.program("run", *words)
+    assert done.code == 2, done
+    assert "no price is known for openai:echo: pass --price IN,OUT" in done.stderr
+    assert not scene.emulator.events("uploaded")
