@@ -144,7 +144,15 @@ def read_run(
         design=rows.select(*strata, *probe.covariates).gather_every(manifest.variants),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64) * asked.repetitions),
         examples=examples.pick(attempts, manifest.variants, answers, files),
+        models=_models(wanted),
     )
+
+
+def _models(answers: pl.LazyFrame) -> dict[str, int]:
+    if "model" not in answers.collect_schema():
+        return {}
+    named = answers.filter(pl.col("model").is_not_null()).group_by("model").len()
+    return dict(named.sort("len", "model", descending=[True, False]).collect(engine="streaming").rows())
 
 
 def _digest(attempts: pl.DataFrame, scores: Iterable[str]) -> str:
@@ -190,7 +198,7 @@ def analyze(
         missing=groups,
         imbalances=imbalances,
         agreement=cells.agreement(sample.attempts) if sample.attempts["rep"].max() else None,
-        notes=_notes(estimates, coverage, groups, imbalances),
+        notes=_others(sample) + _notes(estimates, coverage, groups, imbalances),
         replicates=replicates,
         seed=seed,
         software={
@@ -267,6 +275,19 @@ def _stamps(sample: Sample) -> list[str]:
     stamps = ["EMULATED"] if sample.origin.emulated else []
     stamps += ["SAMPLE DATA"] if sample.origin.sample_data else []
     return stamps + ([f"UNFINISHED: {back:,} of {asked:,} answers"] if back < asked else [])
+
+
+def _others(sample: Sample) -> list[str]:
+    """Answers of models that were not asked: a provider may fall back on another, or move a name to a newer one."""
+    asked = sample.origin.model.partition(":")[2]
+    told = ", ".join(f"{name} {count:,}" for name, count in sample.models.items())
+    if len(sample.models) > 1:
+        return [f"answers of several models are counted together here: {told}"]
+    # A name goes on with the version that it stands for, or with the address of the server.
+    strange = [one for one in sample.models if not (one.startswith(asked) or asked.startswith(one))]
+    return [f"every answer says that it is of another model than the one that was asked: {told}"] * bool(
+        strange and not sample.origin.emulated
+    )
 
 
 def _notes(

@@ -5,6 +5,7 @@ silence, after which nobody knows (`LostReply`). Reading may be repeated. Buying
 own, and what is not a plain answer or a plain refusal is a lost reply.
 """
 
+import hmac
 import io
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ MOST = 64 << 20  # bytes of an answer that is no file; the longest honest one is
 GLANCE = 1 << 16  # bytes of a result file that tell whose it is
 T = TypeVar("T")
 SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
+UPHILL = 16 * 1024  # bytes per second; a request that takes longer than this on its way, and a pause, is given up
+LIMITED = 86_400.0  # seconds for which a provider may say that it is too much just now
 
 # What each exception of the client says about a request that was meant to buy something. `unsent` is proof that
 # nothing left this machine; everything else may have arrived. tests/test_api.py fails on a class missing here.
@@ -95,7 +98,7 @@ class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our m
 
 
 class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
-    """Something was sent, and no certain answer came back; `garbled` if it went astray on the way."""
+    """Something was sent, and no certain answer came back; `garbled` if it was another answer than a provider gives."""
 
     def __init__(self, why: str, *, garbled: bool = False) -> None:
         super().__init__(why)
@@ -140,7 +143,6 @@ class Api:
         self._sleep = sleep
         self._patience = patience
         self._note = note
-        self._timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
         self._session: aiohttp.ClientSession | None = None
         self._there: tuple[float, float] | None = None  # the provider's time, and our uptime when it was told
 
@@ -148,7 +150,7 @@ class Api:
     async def running(self) -> AsyncIterator["Api"]:
         """Hold a connection open between calls."""
         # Nothing from the environment: a proxy or a certificate bundle is never picked up by accident.
-        async with aiohttp.ClientSession(timeout=self._timeout, trust_env=False, auto_decompress=False) as session:
+        async with aiohttp.ClientSession(timeout=_timeout(None), trust_env=False, auto_decompress=False) as session:
             self._session = session
             yield self
         self._session = None
@@ -188,9 +190,7 @@ class Api:
         """Buy something: sent exactly once, on a fresh connection that nobody reuses."""
         parts = [body] if isinstance(body, bytes) else body
         connector = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(
-            timeout=self._timeout, connector=connector, trust_env=False, auto_decompress=False
-        ) as session:
+        async with aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False) as session:
             crash.point("once-before-send")
             try:
                 answer = await self._call("POST", path, body=parts, session=session)
@@ -212,7 +212,9 @@ class Api:
         assert self._session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
         received, minute, since = 0, 0, time.monotonic()
         headers = {**self._headers(), "Accept": "application/binary, */*;q=0.1"}
-        async with self._session.get(self._url(path), headers=headers, allow_redirects=False) as response:
+        with anyio.fail_after(2 * SILENT):
+            answer = await self._session.get(self._url(path), headers=headers, allow_redirects=False)
+        async with answer as response:
             self._set_clock(response.headers)
             if response.status != 200:
                 raise self._refused(response, await response.content.read(8192))
@@ -265,11 +267,14 @@ class Api:
         session = session or self._session
         assert session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
         headers = self._headers()
-        data = io.BytesIO(b"".join(body)) if method == "POST" else None
+        whole = b"".join(body)
+        data = io.BytesIO(whole) if method == "POST" else None
         if data:
             headers["Content-Type"] = kind
+        # A server that sends a byte now and then is never silent, and never done.
+        timeout = _timeout(2 * SILENT + len(whole) / UPHILL)
         async with session.request(
-            method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False
+            method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False, timeout=timeout
         ) as response:
             self._set_clock(response.headers)
             content = await _body(response)
@@ -278,6 +283,10 @@ class Api:
             if keep is not None:
                 keep.update(_lower(response.headers))
             return content
+
+    def signature(self, salt: str) -> str:
+        """What tells one key from another, and nothing else about it."""
+        return hmac.new(salt.encode(), self._key.reveal().encode(), "sha256").hexdigest()[:8]
 
     def now_there(self) -> float | None:
         """What time it is by the provider's own clock; null before it has told, and ours if it never does."""
@@ -319,15 +328,26 @@ class Api:
 
     async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
         try:
-            return await self._again(call, tenacity.stop_after_delay(self._patience))
+            return await self._again(call, self._enough)
         except Refused as refused:
             raise failure(refused) from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise BatchbenchError(
+                f"{self._host()} cannot be trusted, and was sent nothing ({self._words(error)}): "
+                "check its address, and this machine's date"
+            ) from None
         except FAILURES as error:
             raise BatchbenchError(
                 f"no answer from {self._host()} for {self._patience:.0f} s ({self._words(error)})"
             ) from None
 
-    async def _again(self, call: Callable[[], Awaitable[T]], stop: tenacity.stop.stop_base) -> T:
+    def _enough(self, state: tenacity.RetryCallState) -> bool:
+        """Whether to give up: soon on what may be broken, late on a provider that is well and asks for patience."""
+        error = state.outcome.exception() if state.outcome else None
+        limited = isinstance(error, Refused) and error.problem.status == 429
+        return (state.seconds_since_start or 0.0) >= (LIMITED if limited else self._patience)
+
+    async def _again(self, call: Callable[[], Awaitable[T]], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(_passes),
             wait=_pause,
@@ -348,7 +368,9 @@ class Api:
             return
         began, until = clock_face(time.time() - (state.seconds_since_start or 0.0)), clock_face(time.time() + pause)
         if isinstance(error, Refused) and error.problem.status == 429:
-            self._note(f"{self._host()} takes no more calls until {until} ({self._words(error)})")
+            self._note(
+                f"{self._host()} has taken no more calls since {began} ({self._words(error)}); next try at {until}"
+            )
         elif isinstance(error, Refused):
             self._note(f"{self._host()} has had a problem since {began} ({self._words(error)}); next try at {until}")
         else:
@@ -368,6 +390,7 @@ class ProviderError(BatchbenchError):
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(f"the provider refuses: {refused}")
+        self.refused = refused
         self.status = refused.problem.status
 
 
@@ -427,7 +450,7 @@ def _passes(error: BaseException) -> bool:
     """Whether a failure may be gone the next time."""
     if isinstance(error, Refused):
         return error.verdict in ("retry", "slot", "garbled")
-    return isinstance(error, FAILURES)
+    return isinstance(error, FAILURES) and not isinstance(error, aiohttp.ClientConnectorCertificateError)
 
 
 _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=60)
@@ -437,6 +460,10 @@ def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     floor = error.retry_after if isinstance(error, Refused) and error.retry_after else 0.0
     return max(_backoff(state), floor)
+
+
+def _timeout(total: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

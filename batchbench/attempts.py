@@ -42,6 +42,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     design: pl.DataFrame  # the other strata and the covariates; `key` where items have names of their own
     asked: pl.DataFrame  # strata, and how many attempts were asked for with them
     examples: list[Example] = []
+    models: dict[str, int] = {}  # whom the answers say that they are of, and how many
 
 
 def readable(probe: Probe[Params]) -> pl.Expr:

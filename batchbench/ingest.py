@@ -33,6 +33,7 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     again: Ranges
     missing: Ranges
     lacking: int  # rows without any line
+    cut: bool = False  # whether a file ends with half a line
     strays: list[bytes]  # lines nobody could attribute
     cost: int
     trouble: Counter[str]  # how many rows failed for which reason
@@ -53,11 +54,14 @@ def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price
     places = {f"{prefix}{row}-{batch.rep}": place for place, row in enumerate(rows)}
     found: list[Line | None] = [None] * len(rows)
     strays: list[bytes] = []
+    cut = False
     for path in files:
+        readable = True
         for text in lines(path):
             if not text.strip():
                 continue
             answer = _decoded(text, provider.decode)
+            readable = answer is not None
             if answer is None:
                 strays.append(text)
                 answer = _unparsed(text)
@@ -73,9 +77,11 @@ def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price
                 # Two different answers under one id: neither can be trusted to be the row's.
                 strays.append(text)
                 found[place] = _conflict(earlier)
+        cut |= not readable
     # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
     # the way, and is not bought again; only where there is no file at all, nothing was done.
-    return _sorted_out(rows, found, strays, batch, price, undone=batch.word not in WELL and not files)
+    sorted_out = _sorted_out(rows, found, strays, batch, price, undone=batch.word not in WELL and not files)
+    return msgspec.structs.replace(sorted_out, cut=cut)
 
 
 def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested:
@@ -151,22 +157,22 @@ def _sorted_out(
     kept: list[int] = []
     answers: list[Line] = []
     trouble: Counter[str] = Counter()
-    cost = 0
-    worst = -(-batch.reserve // batch.rows)
+    cost = untold = 0  # micro-dollars, and requests of which nobody knows what they were charged
     for row, answer in zip(rows, found, strict=True):
         if answer is None:
             if undone:
                 again.append(row)
             else:
                 missing.append(row)
-                cost += worst  # maybe answered, charged and lost on the way
+                untold += 1  # maybe answered, charged and lost on the way
             continue
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1
-        # Where the provider does not say what it used, count the most it can have been.
-        cost += price.cost(answer.input_tokens, answer.output_tokens) if answer.usage else worst
-        if answer.lost:
-            cost += worst * answer.lost
+        if answer.usage:
+            cost += price.cost(answer.input_tokens, answer.output_tokens)
+        else:
+            untold += 1
+        untold += answer.lost
         if answer.again:
             again.append(row)
         else:
@@ -178,7 +184,8 @@ def _sorted_out(
         missing=as_ranges(missing),
         lacking=found.count(None),
         strays=strays,
-        cost=min(cost, MOST),
+        # What is not told is counted at the most that it can have been; all of it together is what was reserved.
+        cost=min(cost - (-batch.reserve * untold // batch.rows), MOST),
         trouble=trouble,
     )
 

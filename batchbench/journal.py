@@ -85,6 +85,7 @@ class Creating(Event, frozen=True, kw_only=True):
     nonce: Nonce
     uptime: float = 0.0
     boot: str = ""  # empty: this machine does not tell its boots apart
+    key: str = ""  # a salted digest: what one key has made, another may not see; empty in older journals
 
 
 class Created(Event, frozen=True, kw_only=True):

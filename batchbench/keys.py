@@ -20,7 +20,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The key itself, for the header that carries it and nothing else."""
+        """The key itself, for the header that carries it and the digest that tells it from others."""
         return self._text
 
     def hide(self, text: str) -> str:

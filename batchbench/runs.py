@@ -167,9 +167,8 @@ def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Targ
     with store.locked(folder):
         path = folder / "run.json"
         mine = RunFile(manifest=manifest_folder.name, target=_kept(target))
-        if not path.exists():
-            store.write(path, msgspec.json.format(msgspec.json.encode(mine), indent=1))
-        elif (theirs := read_run(path)) != mine:
+        begun = path.exists()
+        if begun and (theirs := read_run(path)) != mine:
             raise DataError(f"{path} is of another run ({theirs.target.name}): move the folder away")
         for name in ("raw", "answers", "quarantine"):
             (folder / name).mkdir(exist_ok=True)
@@ -178,10 +177,17 @@ def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Targ
         run = Run(folder, store, manifest_folder, manifest, target)
         run._open()
         try:
+            if begun and not run.state.run:
+                raise DataError(
+                    f"{folder / 'journal'} is gone, and nothing else tells what was bought: restore it from a backup, "
+                    "or move the folder away to ask everything anew"
+                )
             if not run.state.run:
                 run.append(Opened(at=now, run=secrets.token_hex(8), manifest=manifest_folder.name, target=target.slug))
             if (run.state.manifest, run.state.target) != (manifest_folder.name, target.slug):
                 raise DataError(f"{folder / 'journal'} belongs to another run: restore the right one from a backup")
+            if not begun:  # after the journal, so that a run that has begun has one
+                store.write(path, msgspec.json.format(msgspec.json.encode(mine), indent=1))
             yield run
         finally:
             run._close()
@@ -307,13 +313,17 @@ class Segment:
         self._compressor = zstd.ZstdCompressor(level=3)
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self.length = 0  # bytes of what was taken
+        self._name = _name_in_ids(nonce)
+        self._tail = b""
+        self.worth = 0, 0  # ids of the batch, and bytes, in what was taken
         with explained(self._path):
             self._file = self._scratch.open("wb")
 
     def take(self, piece: bytes) -> None:
         """Keep the next piece."""
-        self.length += len(piece)
+        seen = self._tail + piece  # a name may be split between two pieces
+        self._tail = seen[1 - len(self._name) :]
+        self.worth = self.worth[0] + seen.count(self._name), self.worth[1] + len(piece)
         self._put(self._compressor.compress(piece))
 
     def _put(self, block: bytes) -> None:
@@ -357,10 +367,14 @@ def lines(path: Path) -> Iterator[bytes]:
             yield left
 
 
-def length(path: Path) -> int:
-    """How many bytes a kept result file had at the provider's."""
-    with zstd.open(path, "rb") as file:
-        return sum(map(len, iter(lambda: file.read(1 << 20), b"")))
+def worth(path: Path, nonce: str) -> tuple[int, int]:
+    """How many ids of a batch a kept result file holds, and how long it is: a fuller copy has more of that."""
+    found = list(lines(path))
+    return sum(line.count(_name_in_ids(nonce)) for line in found), sum(len(line) + 1 for line in found)
+
+
+def _name_in_ids(nonce: str) -> bytes:
+    return f'"{nonce}-'.encode()
 
 
 def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:

@@ -20,6 +20,7 @@ from batchbench.cli.compiling import Compiled
 from batchbench.cli.estimating import named, prompt_bytes, settings
 from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
+from batchbench.cli.vigil import Vigil
 from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
 from batchbench.journal import State
@@ -191,11 +192,12 @@ def ask(
                     seconds[place] = time.monotonic() - started
                     screen.end(place)
 
-            with Screen(args, [one.name for one in jobs], budget) as screen:
+            names = [one.name for one in jobs]
+            with Screen(args, names, budget) as screen, Vigil(output.note(args)) as vigil:
                 async with anyio.create_task_group() as around:
                     if threading.current_thread() is threading.main_thread():
                         around.start_soon(_stop_on_signal, stop)
-                    around.start_soon(_tick, screen)
+                    around.start_soon(_tick, screen, vigil)
                     async with anyio.create_task_group() as group:
                         for place in range(len(jobs)):
                             group.start_soon(guarded, place)
@@ -241,10 +243,11 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
     return first
 
 
-async def _tick(screen: Screen) -> None:
+async def _tick(screen: Screen, vigil: Vigil) -> None:
     while True:
         await anyio.sleep(0.2)
         screen.tick()
+        vigil.tick()
 
 
 def resolutions(store: Store, pairs: Sequence[tuple[Compiled, Target]], words: list[str]) -> list[tuple[str, str]]:

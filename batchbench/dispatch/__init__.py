@@ -71,7 +71,7 @@ async def _rounds(work: Work) -> None:
         await reconcile(work)
         ended = await poll(work)
         busy = await together([partial(collect, work, batch, remote) for batch, remote in ended], work.account.reading)
-        if work.halt is None:
+        if work.halt is None and not work.strikes:  # who does not know what was bought is not sold more
             busy |= await submit_some(work)
         nothing_left = work.halt is not None or not work.unasked
         if nothing_left and not state.pending():

@@ -35,7 +35,7 @@ async def collect(work: Work, batch: Batch, remote: Remote) -> None:
         if not _later(work, batch):
             await unresolved(work, batch, f"what the provider says of it makes no sense: {error}", [remote.id])
         return
-    if found.lacking and _later(work, batch):
+    if (found.lacking or found.cut) and _later(work, batch):
         return  # a download that was cut looks like this, too: what is missing is not asked again before it is certain
     await keep(work, batch, remote, sealed, found)
 
@@ -136,13 +136,13 @@ async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
                 raise BatchbenchError(f"cannot fetch the answers of batch {batch.remote}: {error}") from None
             await work.pause(min(60.0, work.limits.poll[0] * 2**attempt), f"answers that cannot be fetched ({error})")
         else:
-            return await to_thread.run_sync(_kept_longer, work, segment, work.run.raw(batch.nonce, part))
+            return await to_thread.run_sync(_fuller, work, batch, segment, work.run.raw(batch.nonce, part))
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
-def _kept_longer(work: Work, segment: Segment, before: Path) -> Part:
+def _fuller(work: Work, batch: Batch, segment: Segment, before: Path) -> Part:
     """Seal what was fetched, unless an earlier copy holds as much: one that was cut must not replace it."""
-    if before.exists() and segment.length <= runs.length(before):
+    if before.exists() and segment.worth <= runs.worth(before, batch.nonce):
         segment.drop()
         return runs.file_part(before, work.run.folder)
     return segment.seal()

@@ -65,9 +65,11 @@ async def look(work: Work, batch: Batch) -> Remote | None:
         if len(strikes) >= STRIKES and work.uptime >= strikes[0] + work.limits.settle:
             await unresolved(work, batch, "the provider does not know the batch any more", [batch.remote or ""])
         return None
-    except msgspec.DecodeError:
+    except msgspec.DecodeError as error:
+        _nonsense(work, batch.nonce, f"what the provider says of batch {batch.remote}", error)
         return None
     work.strikes.pop(batch.nonce, None)
+    work.nonsense_since.pop(batch.nonce, None)
     return remote
 
 
@@ -75,13 +77,19 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
     """Every batch since then; null if the answer made no sense, so that nothing may be concluded from it."""
     try:
         found = await work.provider.listing(work.api, since)
-    except msgspec.DecodeError as error:
-        work.nonsense_since = work.nonsense_since or work.uptime
-        if work.uptime - work.nonsense_since > PATIENCE:
-            raise BatchbenchError(f"the provider's list of batches makes no sense ({error})") from None
+    except (msgspec.DecodeError, ProviderError) as error:
+        if isinstance(error, ProviderError) and error.status not in (400, 404):  # which is what a lost cursor gets
+            raise
+        _nonsense(work, "", "the provider's list of batches", error)
         return None
-    work.nonsense_since = None
+    work.nonsense_since.pop("", None)
     return found
+
+
+def _nonsense(work: Work, about: str, what: str, error: Exception) -> None:
+    """Bear with replies that cannot be understood, but not for ever."""
+    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > PATIENCE:
+        raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
 async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
@@ -116,7 +124,10 @@ async def reconcile(work: Work) -> None:
         elif not perhaps and batch.nonce in settled and knows_the_time:
             # Twice, and both asked for after anything accepted must have shown: then it was never accepted.
             silences = work.silences.setdefault(batch.nonce, [])
-            if silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
+            if silences and batch.sent and batch.sent.key not in ("", work.signature):
+                about = f"a batch of {batch.rows} requests"
+                await unresolved(work, batch, "not listed, but it was sent with another key than this one", [about])
+            elif silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
                 await work.append(Void(at=work.now, nonce=batch.nonce, reason="in no listing after the settle time"))
                 work.mark(batch, batch.ranges, runs.TODO)
             elif not silences:

@@ -8,7 +8,8 @@ import msgspec
 from anyio import to_thread
 
 from batchbench import runs
-from batchbench.api import PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.api import LIMITED, PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.clock import clock_face
 from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.reconcile import queue_full
 from batchbench.dispatch.work import Work, refuse, together
@@ -17,7 +18,7 @@ from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed,
 from batchbench.money import dollars
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
-GARBLED = 2  # how often the same requests may arrive damaged
+GARBLED, LOST = 2, 5  # how often the same requests may arrive damaged, or leave without an answer to be had
 TRIAL = "Please answer with the word OK."
 
 
@@ -163,15 +164,19 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
     if work.provider.upload is not None:
         try:
             file = await work.provider.upload(work.api, nonce, chunk.requests)
-        except ProviderError as error:
+        except BatchbenchError as error:
             await refuse(work, batch, str(error))
-            raise
+            if isinstance(error, ProviderError) and error.refused.verdict == "split":
+                _split(work, batch, error)
+            else:
+                work.halt = error  # what is running is still collected
+            return
         except msgspec.DecodeError as error:
             await refuse(work, batch, f"the upload's answer makes no sense: {error}")
             await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
             return
         await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
-    await work.append(Creating(at=work.now, nonce=nonce, uptime=work.uptime, boot=work.clock.boot))
+    await work.append(Creating(at=work.now, nonce=nonce, uptime=work.uptime, boot=work.clock.boot, key=work.signature))
     no: Refused | None = None
     # From here to the next event, nothing may tear us away from the answer.
     with anyio.CancelScope(shield=True):
@@ -185,8 +190,7 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
             work.halt = BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later")
         except (LostReply, msgspec.DecodeError) as error:
             work.lost[nonce] = work.uptime  # `creating` stands: the next round looks for it
-            if isinstance(error, LostReply) and error.garbled:
-                _garbled(work, batch, error)
+            _unheard(work, batch, error)
         else:
             await work.append(Created(at=work.now, nonce=nonce, remote=remote.id))
             work.refused_since = None
@@ -194,15 +198,22 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
         await _refused(work, batch, no)
 
 
-def _garbled(work: Work, batch: Batch, error: LostReply) -> None:
-    """A create that was damaged on its way: it is looked for like any other, and made anew once, but not for ever."""
+def _unheard(work: Work, batch: Batch, error: Exception) -> None:
+    """A create without a proper answer: it is looked for, and made anew if it is not found, but not for ever."""
     first = batch.rep, batch.ranges[0][0]
-    work.garbled[first] = work.garbled.get(first, 0) + 1
-    if work.garbled[first] >= GARBLED:
+    times = work.unheard[first] = work.unheard.get(first, 0) + 1
+    if times >= (GARBLED if isinstance(error, LostReply) and error.garbled else LOST):
         work.halt = BatchbenchError(
-            f"the same requests were redirected or called unreadable {GARBLED} times ({error}): something between here "
-            "and the provider is in their way; mend this, then run the same command"
+            f"the same requests were sent {times} times and got no proper answer ({error}): see to what stands between "
+            "here and the provider, then run the same command"
         )
+
+
+def _split(work: Work, batch: Batch, problem: BatchbenchError) -> None:
+    """Ask for half as much at a time; half of one request is none."""
+    if batch.rows == 1:
+        work.halt = problem
+    work.largest = max(1, batch.rows // 2)
 
 
 async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
@@ -211,9 +222,7 @@ async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
         case "slot":
             await queue_full(work, batch, failure(refused))
         case "split":
-            if batch.rows == 1:
-                work.halt = failure(refused)
-            work.largest = max(1, batch.rows // 2)
+            _split(work, batch, failure(refused))
         case "retry":
             await _wait_out(work, failure(refused), refused.retry_after or 0.0)
         case _:
@@ -221,9 +230,14 @@ async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
 
 
 async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
-    """Nothing is being accepted: wait a while, and give up when that has lasted too long."""
+    """Nothing is being accepted: wait as long again as that has lasted, and give up when it has lasted too long."""
     work.refused_since = work.refused_since or work.uptime
-    if work.uptime - work.refused_since > PATIENCE:
+    lasted = work.uptime - work.refused_since
+    limited = isinstance(trouble, ProviderError) and trouble.status == 429
+    if lasted > (LIMITED if limited else PATIENCE):
         work.halt = trouble
     else:
-        await work.pause(max(pause, work.limits.poll[0]), f"the provider to accept batches again ({trouble})")
+        soonest, latest = work.limits.poll
+        pause = max(pause, soonest, min(lasted, latest))
+        since = clock_face(work.now - lasted)
+        await work.pause(pause, f"the provider to accept batches again, which it has not since {since} ({trouble})")

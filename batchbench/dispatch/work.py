@@ -82,11 +82,11 @@ class Work:
         self.lost: dict[str, float] = {}  # when a create was left without an answer
         self.due: dict[str, float] = {}  # when to fetch results again that lacked something
         self.full_since: float | None = None  # how long the queue has had no room, and not because of us
-        self.nonsense_since: float | None = None  # how long listings have made no sense
+        self.nonsense_since: dict[str, float] = {}  # since when a batch, or under "" the listing, has made no sense
         self.refused_since: float | None = None  # how long nothing but refusals have come
         self.collected: list[float] = []  # when the batches were intended that this process has stored, by the wall
         self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
-        self.garbled: dict[tuple[int, int], int] = {}  # how often a create that begins with a row did not arrive whole
+        self.unheard: dict[tuple[int, int], int] = {}  # how often a create that begins with a row got no proper answer
         self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word
         self.halt: BatchbenchError | None = None  # why no more is to be submitted
         self._lock = anyio.Lock()  # lines of the journal are chained, so they are written one at a time
@@ -118,6 +118,11 @@ class Work:
                 self.report(self.standing())
             await self.clock.sleep(min(left, GLANCE))
         self.waiting = ""
+
+    @property
+    def signature(self) -> str:
+        """Which key is in use, as the journal tells it."""
+        return self.api.signature(self.run.state.run)
 
     def same_boot(self, batch: Batch) -> bool:
         """Whether the uptime at which a create left can be compared with that of now."""

@@ -191,11 +191,12 @@ def _page(content: bytes) -> tuple[list[Remote], bool]:
 
 
 def _remote(batch: _Batch) -> Remote:
-    ended = batch.processing_status == "ended"
+    word = batch.processing_status.lower()
+    ended = word == "ended"
     return Remote(
         id=batch.id,
         state="ended" if ended else "running",
-        word=batch.processing_status,
+        word=word,
         created=batch.created_at.timestamp(),
         expires=batch.expires_at.timestamp() if batch.expires_at else None,
         total=batch.request_counts.total,

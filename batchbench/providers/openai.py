@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -129,6 +130,9 @@ def _decode_other(line: bytes) -> Line:
         return Line(result.custom_id, "failed", error=f"{error.code}: {error.message}", again=True)
     if response.status_code == 200:
         return _completion(result.custom_id, _decode_completion(response.body))
+    if response.status_code == 0:  # is no status: what came with it tells whether there is an answer
+        with suppress(msgspec.DecodeError):
+            return _completion(result.custom_id, _decode_completion(response.body))
     failure = problem(response.status_code, bytes(response.body))
     again = failure.status in (0, 408, 409, 429) or failure.status >= 500
     if failure.code == "content_filter":
@@ -138,9 +142,7 @@ def _decode_other(line: bytes) -> Line:
 
 def _completion(custom_id: str, answer: "_Completion") -> Line:
     usage = answer.usage
-    if not answer.choices:
-        return Line(custom_id, "failed", model=answer.model, error="no choice in the answer")
-    choice = answer.choices[0]
+    choice = answer.choices[0] if answer.choices else _Choice(_Message())  # no answer, and charged for all the same
     message = choice.message
     text = _text(message.content)
     outcome: str

@@ -106,6 +106,9 @@ class Calls(Http, Protocol):
     async def peek(self, path: str) -> bytes:
         """The beginning of a file."""
 
+    def signature(self, salt: str) -> str:
+        """What tells one key from another, and nothing else about it."""
+
     def now_there(self) -> float | None:
         """What time it is by the provider's own clock, in seconds since 1970; null before it has told."""
 
@@ -145,14 +148,19 @@ def decoded(content: bytes, kind: type[T]) -> T:
 async def paged(
     http: Http, path: str, size: int, cursor: str, since: float, read: Callable[[bytes], tuple[list[Remote], bool]]
 ) -> list[Remote]:
-    """Every batch of a listing back to `since`; a page that brings nothing new ends it, whatever it claims."""
+    """Every batch of a listing back to `since`.
+
+    Whoever does not find a batch in it concludes that there is none, so a listing that does not get on is no listing.
+    """
     found: dict[str, Remote] = {}
     query: dict[str, str | int] = {"limit": size}
     for _ in range(PAGES):
         page, more = read(await http.get(path, query))
         fresh = {remote.id: remote for remote in page if remote.id not in found}
         found |= fresh
-        if not more or not fresh or all(remote.created < since for remote in page):
+        if not more or (page and all(remote.created < since for remote in page)):
             return [remote for remote in found.values() if remote.created >= since]
+        if not fresh:
+            raise msgspec.ValidationError("a page that brings nothing new says that there is more")
         query = {"limit": size, cursor: page[-1].id}
     raise msgspec.ValidationError(f"a list of batches that does not end after {PAGES:,} pages")

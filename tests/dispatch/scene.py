@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from batchbench.cli.looking import look
+from batchbench.store import Store
 from tests.auditor.evidence import rows_of
 from tests.auditor.invariants import audit, load
 from tests.emulator.driver import TOKEN, Emulator
@@ -109,7 +112,8 @@ class Scene:
         return Ran(found.returncode, found.stdout, found.stderr)
 
     def status(self) -> Json:
-        entry: Json = json.loads(self.program("status", "--json").stdout)[0]
+        """What `batchbench status --json` tells of the run, without a process of its own: it is asked for often."""
+        entry: Json = msgspec.to_builtins(look(Store(self.home), self.run_folder))
         return entry
 
     # -- what is there -------------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""Somebody between the client and the emulator: passes calls on, or does what no honest server would."""
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
+
+from tests.dispatch.scene import Scene
+
+
+class Call(NamedTuple):
+    """One request as it arrived."""
+
+    connection: int  # which, from 0
+    turn: int  # the how many-th on its connection, from 0
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Meddle = Callable[[Call, socket.socket], bool]  # whether the call was dealt with, after which the connection is closed
+
+
+class Between:
+    """A loopback server in front of a scene's emulator, for as long as the context lasts."""
+
+    def __init__(self, scene: Scene, meddle: Meddle = lambda *_: False, tls: ssl.SSLContext | None = None) -> None:
+        self._upstream = scene.emulator.port
+        self._meddle = meddle
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.calls: list[Call] = []
+        self._open: list[tuple[threading.Thread, socket.socket]] = []
+        scheme, port = "https" if tls else "http", self._listener.getsockname()[1]
+        for name in ("openai_url", "anthropic_url"):
+            _, _, path = getattr(scene.emulator, name).partition(f":{self._upstream}")
+            setattr(scene.emulator, name, f"{scheme}://127.0.0.1:{port}{path}")
+
+    def __enter__(self) -> "Between":
+        self._door = threading.Thread(target=self._accept)
+        self._door.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._door.join()
+        self._listener.close()
+        for thread, connection in self._open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            connection.close()
+
+    def asked(self, method: str, end: str) -> list[Call]:
+        """The calls of a method to paths that end so."""
+        return [call for call in self.calls if call.method == method and call.path.partition("?")[0].endswith(end)]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection, len(self._open)))
+            self._open.append((thread, connection))
+            thread.start()
+
+    def _serve(self, raw: socket.socket, number: int) -> None:
+        try:
+            turn, shaken = 0, self._tls.wrap_socket(raw, server_side=True) if self._tls else raw
+            with shaken as connection, connection.makefile("rb") as reader:
+                while call := _read(reader, number, turn):
+                    self.calls.append(call)
+                    if self._meddle(call, connection):
+                        return
+                    connection.sendall(self.answer(call))
+                    turn += 1
+        except OSError:
+            return  # the client has hung up, or would not shake hands
+
+    def answer(self, call: Call) -> bytes:
+        """What the emulator says to a call."""
+        upstream = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=60)
+        headers = {**call.headers, "host": f"127.0.0.1:{self._upstream}"}
+        upstream.request(call.method, call.path, call.body or None, headers)
+        response = upstream.getresponse()
+        body = response.read()
+        upstream.close()
+        told = {name.lower(): value for name, value in response.getheaders()}
+        told = {name: value for name, value in told.items() if name not in ("transfer-encoding", "connection")}
+        head = [f"HTTP/1.1 {response.status} {response.reason}"]
+        head += [f"{name}: {value}" for name, value in {**told, "content-length": str(len(body))}.items()]
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def _read(reader: BinaryIO, number: int, turn: int) -> Call | None:
+    """The next request of a connection; null if there is none."""
+    line = reader.readline()
+    if not line.strip():
+        return None
+    method, path, _ = line.decode().split(" ", 2)
+    headers: dict[str, str] = {}
+    while (line := reader.readline().strip()) and b":" in line:
+        name, _, value = line.decode().partition(":")
+        headers[name.lower()] = value.strip()
+    return Call(number, turn, method, path, headers, reader.read(int(headers.get("content-length", 0))))

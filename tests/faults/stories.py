@@ -1,0 +1,114 @@
+"""Stories: rules for a provider, a run against it, and how that ends. Each is played by the real program."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.dispatch.scene import DIALECTS, Json, Ran, Scene
+from tests.faults.first import DRAW, hurry, put_first
+
+ROWS, SIZE = 48, 12
+AHEAD = 3  # stories played at once: most of their time is spent waiting
+
+
+class Story(NamedTuple):
+    """Rules for the provider, and how the run ends."""
+
+    row: pytest.MarkDecorator
+    rules: list[Json]
+    code: int | None = 0  # null: 6 if some row was never got to, which is up to the draw of the nonces, else 0
+    answered: int | None = ROWS  # null: some, which the ledger tells
+    says: str = ""
+    damaged: int = 0  # answers in each batch that are none
+    dialects: tuple[str, ...] = DIALECTS
+    emulator: tuple[str, ...] = ()  # its options
+    speed: float = 1.0  # of the client's time
+    size: int = SIZE  # of a batch
+    voids: int | None = None  # batches that were looked for and never found
+    full: bool = False  # left out by default
+    adrift: bool = False  # batches are left of which nobody knows yet
+
+
+Told = Callable[[str, str], tuple[Scene, Ran]]
+
+
+def cases(stories: Mapping[str, Story]) -> list[Any]:
+    """Every story in one dialect, turn by turn; and, in full, those for every day in the other."""
+    found = []
+    for turn, (name, story) in enumerate(stories.items()):
+        first = story.dialects[turn % len(story.dialects)]
+        found.append(pytest.param(name, first, marks=[story.row, pytest.mark.full] if story.full else story.row))
+        others = [dialect for dialect in story.dialects if dialect != first and not story.full]
+        found += [pytest.param(name, dialect, marks=[story.row, pytest.mark.full]) for dialect in others]
+    return found
+
+
+@pytest.fixture(scope="module")
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Iterator[Told]:
+    """What became of a story; the next ones are begun meanwhile."""
+    stories: Mapping[str, Story] = request.module.STORIES
+    here = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    chosen = [item.callspec.params for item in here if hasattr(item, "callspec")]
+    queue = [(one["name"], one["dialect"]) for one in chosen if one.get("name") in stories]
+
+    def play(name: str, dialect: str) -> tuple[Scene, Ran]:
+        story = stories[name]
+        folder = tmp_path_factory.mktemp("story") / "scene"
+        scene = Scene(folder, manifests, dialect, *story.emulator, rules=story.rules)
+        scenes.append(scene)
+        put_first(scene, DRAW)
+        if story.speed != 1:
+            hurry(scene, story.speed)
+        return scene, scene.run(k=ROWS, size=story.size, timeout=200)
+
+    def result(name: str, dialect: str) -> tuple[Scene, Ran]:
+        place = queue.index((name, dialect))
+        for case in queue[place : place + AHEAD]:
+            if case not in played:
+                played[case] = pool.submit(play, *case)
+        return played[name, dialect].result()
+
+    scenes: list[Scene] = []
+    played: dict[tuple[str, str], Future[tuple[Scene, Ran]]] = {}
+    with ThreadPoolExecutor(AHEAD) as pool:
+        yield result
+        pool.shutdown(cancel_futures=True)
+    for scene in scenes:
+        scene.close()
+
+
+def judge(story: Story, scene: Scene, done: Ran) -> None:
+    assert done.code == (story.code if story.code is not None else 6 if done.report["missing"] else 0), done
+    assert story.says in done.stderr, done
+    assert "Traceback" not in done.stderr
+    outcomes = [done.report[name] for name in ("answered", "refused", "failed", "missing")]
+    assert done.report["asked"] == ROWS == sum(outcomes)
+    if story.answered is not None:
+        assert done.report["answered"] == story.answered - story.damaged * len(scene.accepted()), done
+    assert story.voids in (None, len(scene.journal("void")))
+    assert {rule["do"] for rule in story.rules if "p" not in rule} <= struck(scene)
+    scene.audit(status=True, unfinished=story.adrift)
+    scene.close()
+
+
+def struck(scene: Scene) -> set[str]:
+    """The faults that were really played."""
+    lines = [name for event in scene.emulator.events("ended") for name in event.get("struck", {})]
+    return {event["do"] for event in scene.emulator.events("fault")} | set(lines)
+
+
+def in_turn(call: str | list[str], *names: str) -> list[Json]:
+    """One fault after the other, each for one call."""
+    return [{"do": name, "on": call, "nth": [turn]} for turn, name in enumerate(names, 1)]
+
+
+def by_draw(call: str, *names: str) -> list[Json]:
+    """One fault or the other, as the first letter of a nonce decides; every other nonce is spared."""
+    letters = "01234567"
+    parts = [letters[turn :: len(names)] for turn in range(len(names))]
+    return [{"do": name, "on": call, "key": f"^[{part}]"} for name, part in zip(names, parts, strict=True)]
