@@ -11,9 +11,11 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -42,19 +44,13 @@ class Store:
     def manifest(self, folder: Path) -> Manifest | None:
         """The manifest in `folder`; None where there is none, so that the compile has not happened."""
         path = folder / "manifest.json"
-        try:
-            content = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}") from None
-        return decode_manifest(content, path)
+        return decode_manifest(content(path), path) if os.path.lexists(path) else None
 
     def check_shards(self, folder: Path, manifest: Manifest) -> None:
         """Make sure that compiled files are what was compiled, byte for byte."""
         for shard in manifest.shards:
             path = folder / shard.file
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
+            if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
                 raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
 
     @contextmanager
@@ -62,15 +58,16 @@ class Store:
         """Be the only process that writes in `folder`, which is made if need be."""
         with explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
                 raise LockedError(f"{folder} is in use by {holder}: wait for it or stop it") from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            with explained(folder / "lock"):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             self.sweep(folder)
             yield
         finally:
@@ -126,6 +123,25 @@ def decode_manifest(content: bytes, path: Path) -> Manifest:
 
 class _Head(msgspec.Struct):
     format: int
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """A plain file to read: no link that leads elsewhere, no pipe that would never end."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DataError(f"{path} is not a plain file: restore it from a backup")
+            yield file
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def content(path: Path) -> bytes:
+    """All that a plain file holds."""
+    with reading(path) as file:
+        return file.read()
 
 
 def sync(folder: Path) -> None:

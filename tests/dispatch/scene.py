@@ -58,6 +58,7 @@ class Scene:
         self.emulator = Emulator(folder / "state", *words, rules=rules)
         self.running: list[subprocess.Popen[str]] = []
         self.environment: dict[str, str] = {}
+        self.around: list[str] = []  # a command that starts the client, such as strace
 
     def close(self) -> None:
         for process in self.running:
@@ -79,7 +80,8 @@ class Scene:
         """Start the real program."""
         given = [*PROBE, *self._whom(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
         given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
-        line = [sys.executable, "-m", "batchbench", command, *given, "--home", str(self.home), *map(str, words)]
+        line = [*self.around, sys.executable, "-m", "batchbench", command, *given]
+        line += ["--home", str(self.home), *map(str, words)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **self.environment}
         environment.pop("BATCHBENCH_CRASH", None)
         if crash:
@@ -99,7 +101,7 @@ class Scene:
 
     def program(self, *words: str, **environment: str) -> Ran:
         """Another command of the program, on the same home."""
-        line = [sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
+        line = [*self.around, sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **environment}
         found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
         return Ran(found.returncode, found.stdout, found.stderr)
