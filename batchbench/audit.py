@@ -15,6 +15,7 @@ from batchbench.ingest import ingest
 from batchbench.journal import Batch, State
 from batchbench.money import Price
 from batchbench.schema import Manifest
+from batchbench.store import content
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ def _manifest(folder: Path, manifest: Manifest | None) -> list[Finding]:
         path = folder / shard.file
         if not path.exists():
             found.append(Finding(str(path), "missing"))
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
+        elif hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
             found.append(Finding(str(path), "its bytes are not those that were compiled"))
     return found
 

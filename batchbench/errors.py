@@ -71,6 +71,12 @@ class InterruptedRun(BatchbenchError):  # noqa: N818 - an interruption is not an
     exit_code = 130
 
 
+def unforeseen(error: OSError) -> BatchbenchError:
+    """The error for a file or a device that failed where nobody expected it to."""
+    where = f" ({error.filename})" if error.filename else ""
+    return BatchbenchError(f"{error.strerror or error}{where}: mend this and run the same command again")
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a misspelt name: it suggests the nearest known one, or lists them all."""
     names = sorted(known)

@@ -12,7 +12,7 @@ import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from batchbench.attempts import LOGPROBS
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
 from batchbench.schema import Manifest
-from batchbench.store import Store, check_links, explained, sync
+from batchbench.store import Store, check_links, content, explained, reading, sync
 from batchbench.targets import Target
 
 if sys.version_info >= (3, 14):
@@ -70,10 +70,16 @@ class Run:
         self.state = State()
         self._journal = -1
         self._seq = self._crc = 0
+        self._failed: BatchbenchError | None = None  # why nothing can be added any more
         self._shard: tuple[str, pl.Series] | None = None
 
     def append(self, event: AnyEvent) -> None:
-        """Put an event on disk, then into the state; a failure leaves the journal as it was."""
+        """Put an event on disk, then into the state; a failure leaves the journal as it was, and ends it for now.
+
+        After a write or sync that failed, only reading the file anew tells what is on disk, which the next start does.
+        """
+        if self._failed is not None:
+            raise self._failed
         name = type(event).__name__.lower()
         crash.point(f"before-{name}")
         text, crc = journal.line(event, self._seq, self._crc)
@@ -85,9 +91,10 @@ class Run:
                 crash.point(f"mid-{name}")
                 _write_all(self._journal, text[half:])
                 os.fdatasync(self._journal)
-        except BatchbenchError:
-            os.ftruncate(self._journal, start)
-            os.fsync(self._journal)
+        except BatchbenchError as error:
+            self._failed = error
+            with suppress(OSError):  # then the next start cuts off what is too much
+                os.ftruncate(self._journal, start)
             raise
         self._seq, self._crc = self._seq + 1, crc
         self.state.apply(event)
@@ -98,13 +105,13 @@ class Run:
         with explained(path):
             self._journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             sync(self.folder)
-        reading = read_journal(path)
+        found = read_journal(path)
         # What a killed process wrote and never synced counts from here on, and what it left torn is gone for good.
         with explained(path):
-            os.ftruncate(self._journal, reading.good)
+            os.ftruncate(self._journal, found.good)
             os.fsync(self._journal)
-        self.state = journal.replay(reading.events)
-        self._seq, self._crc = len(reading.events), reading.crc
+        self.state = journal.replay(found.events)
+        self._seq, self._crc = len(found.events), found.crc
 
     def _close(self) -> None:
         os.close(self._journal)
@@ -122,10 +129,10 @@ class Run:
         shard = next(shard for shard in self.manifest.shards if shard.first <= start < shard.first + shard.rows)
         if self._shard is None or self._shard[0] != shard.file:
             path = self.manifest_folder / shard.file
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != shard.file_sha256:
+            compiled = content(path)
+            if hashlib.sha256(compiled).hexdigest() != shard.file_sha256:
                 raise DataError(f"{path} is not what manifest.json says: move the folder away and compile again")
-            self._shard = (shard.file, pl.read_parquet(content, columns=["prompt"])["prompt"])
+            self._shard = (shard.file, pl.read_parquet(compiled, columns=["prompt"])["prompt"])
         return self._shard[1][start - shard.first : stop - shard.first].to_list()
 
     def shard_end(self, row: int) -> int:
@@ -201,29 +208,28 @@ def _kept(target: Target) -> Target:
 def read_run(path: Path) -> RunFile:
     """What a run.json says."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=RunFile)
-        with path.with_name("journal").open("rb") as file:
-            events = journal.read(file.readline(), str(path.with_name("journal"))).events
-    except FileNotFoundError as error:
-        if error.filename == str(path):
-            raise DataError(f"{path} is missing: restore it from a backup") from None
-        events = []  # a run that was killed before it began
-    except (OSError, ValueError, RecursionError) as error:
+        found = msgspec.json.decode(content(path), type=RunFile)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
     if found.format != journal.FORMAT:
         raise DataError(f"{path} is of another format than {journal.FORMAT}: use the version that wrote it")
-    for event in events:
+    for event in _first_event(path.with_name("journal")):
         if isinstance(event, Opened) and (event.manifest, event.target) != (found.manifest, found.target.slug):
             raise DataError(f"{path} is not what the journal beside it was begun for: restore it from a backup")
     return found
 
 
+def _first_event(path: Path) -> list[AnyEvent]:
+    if not os.path.lexists(path):
+        return []  # a run that was killed before it began
+    with reading(path) as file:
+        return journal.read(file.readline(), str(path)).events
+
+
 def read_journal(path: Path) -> journal.Reading:
     """The events of a journal on disk."""
     try:
-        return journal.read(path.read_bytes(), str(path))
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
+        return journal.read(content(path), str(path))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} holds an event this version does not know ({error})") from None
 
@@ -327,7 +333,7 @@ class Segment:
         self._put(self._compressor.compress(piece))
 
     def _put(self, block: bytes) -> None:
-        with explained(self._path):
+        with self._dropped_on_failure():
             self._file.write(block)
         self._sha256.update(block)
         self._size += len(block)
@@ -335,7 +341,7 @@ class Segment:
     def seal(self) -> Part:
         """Put the file under its final name, for good."""
         self._put(self._compressor.flush())
-        with explained(self._path):
+        with self._dropped_on_failure():
             crash.point("segment-written")
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -346,9 +352,19 @@ class Segment:
             sync(self._path.parent)
         return Part(file=f"raw/{self._path.name}", bytes=self._size, sha256=self._sha256.hexdigest())
 
+    @contextmanager
+    def _dropped_on_failure(self) -> Iterator[None]:
+        try:
+            with explained(self._path):
+                yield
+        except BatchbenchError:
+            self.drop()  # on a full disk, half a file is in the way
+            raise
+
     def drop(self) -> None:
         """Forget it; the provider still has it."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written cannot be written now, either
+            self._file.close()
         self._scratch.unlink(missing_ok=True)
 
 
@@ -357,7 +373,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
     What is longer than any answer is cut, so that a file of one endless line fits into memory.
     """
-    with zstd.open(path, "rb") as file:
+    with reading(path) as kept, zstd.open(kept, "rb") as file:
         left = b""
         while block := file.read(1 << 20):
             *whole, left = (left + block).split(b"\n")
@@ -379,14 +395,14 @@ def _name_in_ids(nonce: str) -> bytes:
 
 def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
     """Keep the answers of a batch."""
-    content = io.BytesIO()
-    answers.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
+    table = io.BytesIO()
+    answers.write_parquet(table, compression="zstd", compression_level=1, statistics=False)
     path = run.answers(nonce)
     crash.point("answers-before")
-    run.store.write(path, content.getbuffer())
+    run.store.write(path, table.getbuffer())
     crash.point("answers-after")
-    sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
-    return Part(file=f"answers/{path.name}", bytes=content.getbuffer().nbytes, sha256=sha256)
+    sha256 = hashlib.sha256(table.getbuffer()).hexdigest()
+    return Part(file=f"answers/{path.name}", bytes=table.getbuffer().nbytes, sha256=sha256)
 
 
 def is_refusal(path: Path) -> bool:
@@ -401,8 +417,8 @@ def new_nonce() -> str:
 
 def file_part(path: Path, folder: Path) -> Part:
     """A file that is already there, with its digest."""
-    content = path.read_bytes()
-    return Part(file=str(path.relative_to(folder)), bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    kept = content(path)
+    return Part(file=str(path.relative_to(folder)), bytes=len(kept), sha256=hashlib.sha256(kept).hexdigest())
 
 
 def mark(marks: bytearray, ranges: Ranges, value: int) -> None:

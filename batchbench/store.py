@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -44,13 +45,7 @@ class Store:
         """The manifest in `folder`; None where there is none, so that the compile has not happened."""
         path = folder / "manifest.json"
         check_links(folder)
-        try:
-            content = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}") from None
-        return decode_manifest(content, path)
+        return decode_manifest(content(path), path) if os.path.lexists(path) else None
 
     def make(self, folder: Path) -> None:
         """Make a folder and sync all names that lead to it, for one that a killed process made may not be on disk."""
@@ -73,8 +68,9 @@ class Store:
             except BlockingIOError:
                 holder = os.read(handle, 200).decode(errors="replace").strip() or "unknown"
                 raise LockedError(f"{folder} is in use by {holder}: wait for it or stop it") from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            with explained(folder / "lock"):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             self.sweep(folder)
             yield
         finally:
@@ -161,6 +157,25 @@ def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
 
 class _Head(msgspec.Struct):
     format: int
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """A plain file to read: no link that leads elsewhere, no pipe that would never end."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DataError(f"{path} is not a plain file: restore it from a backup")
+            yield file
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def content(path: Path) -> bytes:
+    """All that a plain file holds."""
+    with reading(path) as file:
+        return file.read()
 
 
 def sync(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 from batchbench import __version__
 from batchbench.cli import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
 from batchbench.cli.output import fail
-from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unknown
+from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 
 COMMANDS = (sweep, compile, run, status, analyze, report, export, probes, data, prices, emulate)
 
@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone; a second attempt to flush it must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return fail(unforeseen(error), json="--json" in words)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

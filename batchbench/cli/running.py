@@ -22,7 +22,7 @@ from batchbench.cli.screen import Screen
 from batchbench.cli.stages import Contact
 from batchbench.cli.vigil import Vigil
 from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
-from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unknown
+from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unforeseen, unknown
 from batchbench.journal import State
 from batchbench.pace import Pace
 from batchbench.store import Store
@@ -238,6 +238,8 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
     first: Exception = raised
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]
+    if isinstance(first, OSError):
+        return unforeseen(first)
     if not isinstance(first, BatchbenchError):
         raise raised
     return first

@@ -61,6 +61,7 @@ class Scene:
         self.emulator = Emulator(folder / "state", *words, rules=rules)
         self.running: list[subprocess.Popen[str]] = []
         self.environment: dict[str, str] = {}
+        self.around: list[str] = []  # a command that starts the client, such as strace
 
     def close(self) -> None:
         for process in self.running:
@@ -93,7 +94,8 @@ class Scene:
         """What is typed to start it."""
         given = [*PROBE, *self._whom(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
         given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
-        return [sys.executable, "-m", "batchbench", command, *given, "--home", str(self.home), *map(str, words)]
+        start = [*self.around, sys.executable, "-m", "batchbench", command]
+        return [*start, *given, "--home", str(self.home), *map(str, words)]
 
     def _whom(self) -> list[str]:
         if self.dialect == "chat":
@@ -106,7 +108,7 @@ class Scene:
 
     def program(self, *words: str, **environment: str) -> Ran:
         """Another command of the program, on the same home."""
-        line = [sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
+        line = [*self.around, sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **environment}
         found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
         return Ran(found.returncode, found.stdout, found.stderr)

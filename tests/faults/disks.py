@@ -1,0 +1,66 @@
+"""Disks that are small, read-only or broken, for the client of a scene."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def _works(*command: str) -> bool:
+    return bool(shutil.which(command[0])) and subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+needs_mount = pytest.mark.skipif(
+    os.geteuid() != 0 or not _works("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"),
+    reason="only root can mount file systems",
+)
+needs_strace = pytest.mark.skipif(not _works("strace", "true"), reason="strace is not here or may not trace")
+
+
+@contextmanager
+def mounted(folder: Path, *words: str) -> Iterator[Path]:
+    """Something mounted over a folder, which is made if need be: `mounted(folder, "-t", "tmpfs", "tmpfs")`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", *words, str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def tmpfs(folder: Path, options: str) -> "contextmanager[Path]":  # type: ignore[type-arg]
+    return mounted(folder, "-t", "tmpfs", "-o", options, "tmpfs")  # type: ignore[return-value]
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[Path]:
+    """A folder in which nothing can be changed any more."""
+    with mounted(folder, "--bind", str(folder)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield folder
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """A disk without a byte left."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(1 << 16)):
+                pass
+        except OSError:
+            pass
+    yield
+    filler.unlink()
+
+
+def failing(calls: str, error: str, when: str, path: Path | None = None) -> list[str]:
+    """What to put around a client so that some of its system calls fail: `failing("fdatasync", "EIO", "3")`."""
+    # The tracer is the client's child, not its parent: a signal to the process that we started reaches the client.
+    line = ["strace", "-D", "-f", "-qq", "-o", os.devnull, "--seccomp-bpf", "-e", f"trace={calls}"]
+    line += ["-e", f"inject={calls}:error={error}:when={when}"]
+    return [*line, "-P", str(path)] if path else line

@@ -1,0 +1,190 @@
+"""Other commands die, signals come, memory runs out, the machine sleeps: what was begun is whole or not there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from batchbench import cli
+from batchbench.store import Store
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import ended, kill, wait_until
+from tests.faults.rows import row
+
+# An audit hook ends the process as it is about to open or rename its n-th file, or to make its n-th folder.
+KILLER = """
+import os, signal, sys
+import batchbench.compile
+from batchbench.cli import main
+left, batchbench.compile.SHARD_ROWS = int(sys.argv[1]), int(sys.argv[2])
+def hook(event, args):
+    global left
+    writes = event == "open" and isinstance(args[2], int) and args[2] & os.O_CREAT
+    if writes or event in ("os.rename", "os.mkdir"):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[3:]))
+"""
+SHARD = 200
+
+
+def killed(step: int, *words: str | Path, shard: int = 50_000) -> bool:
+    """Run the program until its n-th step; whether it came that far."""
+    line = [sys.executable, "-c", KILLER, str(step), str(shard), *map(str, words), "--quiet"]
+    code = subprocess.run(line, check=False, capture_output=True).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@row(1)
+def test_a_half_compiled_manifest_is_compiled_again_before_anything_is_asked(stage: Stage) -> None:
+    scene = stage("openai")
+    (folder,) = (scene.home / "manifests").glob("*-*")
+    whole = contents(folder)
+    (folder / "manifest.json").unlink()
+    (folder / "00000.parquet").write_bytes(whole["00000.parquet"][:1000])
+    (folder / ".scratch-0123abcd-00001.parquet").write_bytes(b"half a shard")
+    done = scene.run(k=12, size=5)
+    assert (done.code, done.report["answered"]) == (0, 12), done
+    assert contents(folder) == whole
+    scene.audit(status=True)
+
+
+@row(1, 2)
+def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchbench.compile.SHARD_ROWS", SHARD)  # several shards of a small probe
+    words = ["compile", "gest", "--set", "data=sample", "--quiet", "--home"]
+    assert cli.main([*words, str(tmp_path / "whole")]) == 0
+    whole = contents(tmp_path / "whole")
+    assert sum(name.endswith(".parquet") for name in whole) > 2
+    step = 1
+    while killed(step, *words, home := tmp_path / str(step), shard=SHARD):
+        left = contents(home)
+        # A manifest that exists is whole: only the kill after its rename can leave one.
+        assert all(left[name] == whole[name] for name in left if ".scratch-" not in name)
+        assert cli.main([*words, str(home)]) == 0
+        assert contents(home) == whole
+        step += 1
+    assert step > 10
+
+
+@row(20)
+def test_an_analysis_that_dies_at_any_step_harms_nothing(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=40, size=40).code == 0
+    words = ["analyze", "hiring_an", "--set", "data=sample", "--model", str(scene.run_folder), "--home", scene.home]
+    words = [*map(str, words), "--replicates", "50"]
+    before = contents(scene.home)
+    assert cli.main([*words, "--quiet"]) == 0
+    whole = contents(scene.run_folder)
+    made = set(whole) - {name for name in whole if scene.run_folder / name in map(scene.home.joinpath, before)}
+    step = 1
+    while True:
+        for name in made:
+            (scene.run_folder / name).unlink(missing_ok=True)
+        if not killed(step, *words):
+            break
+        left = contents(scene.home)
+        assert {name: left[name] for name in before} == before
+        assert all(whole[name] == content for name, content in contents(scene.run_folder).items() if name in made)
+        step += 1
+    assert step > 6
+    assert scene.run(k=40, size=40).code == 0
+    assert contents(scene.run_folder) == whole  # what was half-written is swept away
+    scene.audit(status=True)
+
+
+PLACES = ("before-intent", "after-uploaded", "after-creating", "before-created", "before-ended", "download-piece")
+
+
+@row(21)
+@pytest.mark.parametrize("how", ["TERM", pytest.param("INT", marks=pytest.mark.full)])
+def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: str) -> None:
+    def play(places: tuple[str, ...]) -> None:
+        scene = scenes[places]
+        for number, place in enumerate(places, 1):
+            began = time.monotonic()
+            stopped = scene.run(k=12 * number, size=5, crash=f"{place}:1:{how}")
+            assert stopped.code == 130, (place, stopped)
+            assert "the same command goes on" in stopped.stderr
+            assert time.monotonic() - began < 40
+            sent = {event["nonce"] for event in scene.journal("creating")}
+            known = {event["nonce"] for event in scene.journal("created", "rejected")}
+            assert sent <= known, place  # each create was waited for
+            assert {event["nonce"] for event in scene.accepted()} <= sent
+        done = scene.run(k=12 * len(places), size=5)
+        assert (done.code, done.report["answered"], scene.billed()) == (0, 12 * len(places), 12 * len(places)), done
+        scene.audit(status=True)
+
+    scenes = {PLACES[:3]: stage("openai"), PLACES[3:]: stage("openai")}
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(play, scenes))
+
+
+@row(21)
+def test_a_second_signal_ends_at_once(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "hang-after", "on": "create", "seconds": 60}])
+    client = scene.start(k=20, size=10)
+    wait_until(scene.accepted)
+    client.send_signal(signal.SIGINT)
+    time.sleep(0.5)  # it waits for the replies to its creates
+    assert client.poll() is None
+    client.send_signal(signal.SIGINT)
+    assert ended(client, timeout=5).code == 130
+    scene.end_faults()
+    done = scene.run(k=20, size=10)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 20, 20), done
+    scene.audit(status=True)
+
+
+@row(23)
+def test_a_machine_that_slept_while_a_create_was_out_looks_for_it(stage: Stage) -> None:
+    scene = stage("openai", rules=[{"do": "hang-after", "on": "create", "seconds": 60}])
+    client = scene.start(k=20, size=10)
+    wait_until(scene.accepted)
+    client.send_signal(signal.SIGSTOP)
+    scene.end_faults()  # all of its connections are gone, and hours have passed
+    scene.emulator.advance(6 * 3600)
+    client.send_signal(signal.SIGCONT)
+    done = ended(client)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 20, 20), done
+    assert any(event["found"] for event in scene.journal("created"))
+    scene.audit(status=True)
+
+
+@row(24)
+def test_a_child_does_not_keep_the_lock(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=30")
+    client = scene.start(k=20, size=10)
+    wait_until(scene.accepted)
+    open_files = [handle for handle in Path(f"/proc/{client.pid}/fd").iterdir() if int(handle.name) > 2]
+    assert any(os.readlink(handle).endswith("/lock") for handle in open_files)
+    for handle in open_files:
+        flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{client.pid}/fdinfo/{handle.name}").read_text())
+        assert flags
+        assert int(flags[1], 8) & os.O_CLOEXEC, os.readlink(handle)
+    kill(client)
+    store = Store(scene.folder / "other")
+    with store.locked(store.cache):
+        child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        with store.locked(store.cache):
+            pass
+    finally:
+        child.kill()
+        child.wait()
