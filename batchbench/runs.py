@@ -211,11 +211,12 @@ def read_run(path: Path) -> RunFile:
     """What a run.json says."""
     try:
         found = msgspec.json.decode(content(path), type=RunFile)
+        begun = _first_event(path.with_name("journal"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
     if found.format != journal.FORMAT:
         raise DataError(f"{path} is of another format than {journal.FORMAT}: use the version that wrote it")
-    for event in _first_event(path.with_name("journal")):
+    for event in begun:
         if isinstance(event, Opened) and (event.manifest, event.target) != (found.manifest, found.target.slug):
             raise DataError(f"{path} is not what the journal beside it was begun for: restore it from a backup")
     return found
