@@ -1,5 +1,6 @@
 """What there is to be judged, read from its bytes with the standard library (parquet with polars)."""
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -164,8 +165,9 @@ class Folder:
         return digest("".join(parts).encode())
 
     def raw(self, part: str) -> Iterator[bytes]:
-        """The lines of a result file: they end at a newline byte and nowhere else."""
-        yield from (line for line in zstd.decompress((self.path / part).read_bytes()).split(b"\n") if line.strip())
+        """The lines of a result file: they end at a newline byte and nowhere else. A damaged one has none."""
+        with contextlib.suppress(zstd.ZstdError, FileNotFoundError):
+            yield from (line for line in zstd.decompress((self.path / part).read_bytes()).split(b"\n") if line.strip())
 
 
 def read_line(line: bytes, provider: str) -> tuple[str, str | None, int, int] | None:

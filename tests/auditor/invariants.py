@@ -1,6 +1,5 @@
 """The invariants, one function each: it yields what is wrong, and returns what was looked at."""
 
-import hashlib
 import stat
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -8,7 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.auditor.evidence import Folder, Journal, Json, Ledger, Manifest, Row, Submission, digest, read_line, rows_of
+from tests.auditor.evidence import (
+    Folder,
+    Journal,
+    Json,
+    Ledger,
+    Manifest,
+    Row,
+    Submission,
+    digest,
+    parsed,
+    read_line,
+    rows_of,
+)
 
 WINDOW = 86_400.0  # seconds for which a void batch's reserve stands
 TRIES = 3  # after which a row that no batch got to is given up
@@ -104,8 +115,9 @@ def _originals(case: Case) -> list[Submission]:
 
 
 def _rebought(case: Case, batch: Submission, row: Row) -> bool:
-    """Whether the journal says that a row was lost by the provider, so that buying it again was the user's wish."""
-    return batch.nonce in case.stored and row[0] in rows_of(case.stored[batch.nonce]["missing"])
+    """Whether the provider had lost a row, as the journal says, so that buying it again was the user's wish."""
+    stored = [event for event in case.journal.kind("stored") if event["nonce"] == batch.nonce]
+    return any(row[0] in rows_of(event["missing"]) for event in stored)
 
 
 def i3(case: Case) -> Check:
@@ -140,24 +152,34 @@ def _kept(case: Case) -> dict[str, Json]:
     return {f"{nonce}-{row['id']}-{row['rep']}": row for nonce, rows in case.folder.answers.items() for row in rows}
 
 
+def _handed_out(case: Case) -> set[str]:
+    """Ids that stand in some result file that the client has fetched."""
+    found = set()
+    for part in [part["file"] for event in case.stored.values() for part in event["parts"]]:
+        if part.startswith("raw/"):
+            lines = (read_line(line, case.folder.target["provider"]) for line in case.folder.raw(part))
+            found |= {line[0] for line in lines if line}
+    return found
+
+
 def i5(case: Case) -> Check:
-    kept, damaged, lost = _kept(case), 0, 0
+    kept, damaged, lost, handed = _kept(case), 0, 0, _handed_out(case)
+    rows = {parsed(custom_id) for custom_id in kept}  # what was bought again may have two answers, of which one is kept
     for batch in case.ours:
         if batch.id in case.copies | case.unresolved or (case.unfinished and batch.nonce not in case.stored):
             continue
         missing = set(rows_of(case.stored[batch.nonce]["missing"])) if batch.nonce in case.stored else set()
         for custom_id, text in batch.billed.items():
             answer = kept.get(custom_id)
-            if custom_id in batch.struck:
-                damaged += 1
-                lost += answer is None
-                if answer is None and int(custom_id.split("-")[1]) not in missing:
-                    yield f"{custom_id} was billed, damaged, and is nowhere"
-            elif answer is None:
-                yield f"{custom_id} was billed and is not kept"
-            elif hashlib.sha256((answer["text"] or "").encode()).hexdigest()[:12] != text:
+            damaged += custom_id in batch.struck
+            if answer is None:
+                lost += 1
+                whole = custom_id in handed and custom_id not in batch.struck and parsed(custom_id) not in rows
+                if whole or int(custom_id.split("-")[1]) not in missing:
+                    yield f"{custom_id} was billed and is not kept"
+            elif custom_id not in batch.struck and digest((answer["text"] or "").encode())[:12] != text:
                 yield f"{custom_id} was kept with another text"
-    return f"{len(kept)} answers kept, {damaged} lines damaged by the provider, {lost} of them without an answer"
+    return f"{len(kept)} answers kept, {damaged} lines damaged by the provider, {lost} never handed out"
 
 
 def i6(case: Case) -> Check:
@@ -198,7 +220,7 @@ def i8(case: Case) -> Check:
 def i9(case: Case) -> Check:
     yield from _journal_within_budget(case)
     asked = case.journal.kind("asked")
-    billed, running, most = 0, dict.fromkeys([""], 0), 0
+    billed, running, most, now = 0, dict.fromkeys([""], 0), 0, 0
     copies = {batch.id for batch in case.ours if batch.id in case.copies}
     for event in case.ledger.events:
         if event.get("batch") == "sync":  # a trial
@@ -218,13 +240,14 @@ def i9(case: Case) -> Check:
         budget = case.budget
         if budget is None:
             budget = next((a["budget"] for a in reversed(asked) if a["at"] <= event["wall"]), None)
-        most = max(most, billed + sum(running.values()))
-        if budget is not None and billed + sum(running.values()) > budget:
-            yield f"{billed} billed and {sum(running.values())} running exceed {budget} at {event['t']}"
+        before, now = now, billed + sum(running.values())
+        most = max(most, now)
+        if budget is not None and now > max(budget, before):  # a budget that was lowered finds what it finds
+            yield f"{billed} billed and {now - billed} running exceed {budget} at {event['t']}"
     for nonce, event in case.stored.items():
         cost = sum(sum(b.costs.values()) for b in _originals(case) if b.nonce == nonce)
-        struck = any(b.struck for b in case.ours if b.nonce == nonce)
-        if event["cost"] != cost and not (struck and event["cost"] > cost):
+        unsure = event["missing"] or any(b.struck for b in case.ours if b.nonce == nonce)
+        if event["cost"] != cost and not (unsure and event["cost"] > cost):
             yield f"{nonce} was billed {cost}, and {event['cost']} are noted"
     return f"{billed} micro-dollars billed, never more than {most} with what was running"
 
@@ -346,6 +369,7 @@ def i15(case: Case) -> Check:
     struck = {one for batch in case.ours for one in batch.struck}
     asked = {one for batch in case.ours for one in batch.ids}
     kept, lines = _kept(case), 0
+    rows = {parsed(custom_id) for custom_id in kept}
     for event in case.stored.values():
         for part in event["parts"]:
             path = case.folder.path / part["file"]
@@ -362,7 +386,7 @@ def i15(case: Case) -> Check:
                 lines += 1
                 custom_id, text, tokens_in, tokens_out = found
                 row = kept.get(custom_id)
-                if text is not None and row is None:
+                if text is not None and row is None and parsed(custom_id) not in rows:
                     yield f"{custom_id} is in the raw lines and not in the answers"
                 elif row and text is not None and (row["text"] or "", row["input_tokens"], row["output_tokens"]) != (text, tokens_in, tokens_out):  # fmt: skip  # noqa: E501
                     yield f"{custom_id} differs from its raw line"
