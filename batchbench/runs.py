@@ -148,7 +148,9 @@ class Run:
                     if row not in unanswered:
                         marks[row] = ANSWERED
             if not rebuy_missing:
-                mark(marks, missing, MISSING)
+                # What an earlier batch has answered since stays answered: it may have come late.
+                lacking = [row for start, stop in missing for row in range(start, min(stop, rows))]
+                mark(marks, as_ranges([row for row in lacking if marks[row] == TODO]), MISSING)
         for (rep, row), count in self.state.attempts().items() if not rebuy_missing else ():
             if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
                 table[rep][row] = GIVEN_UP
