@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from batchbench.emulator.faults import Rule
+from batchbench.errors import UnresolvedError
 from tests.model.world import World, limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")  # the emulator's, here in our process
@@ -58,3 +59,17 @@ def test_an_answer_that_came_late_is_not_fetched_once_more_for_a_later_batch(mak
         told = client.status()
         assert (told["answered"], told["missing"], len(world.mine())) == (3, 0, 2)
         world.audit(status=told)
+
+
+def test_a_batch_that_a_person_has_to_decide_about_holds_up_no_other(make: Make) -> None:
+    """Where sizes tell batches apart, what was left waited for its end if it had the same size: for ever."""
+    world = make("anthropic", size=1)
+    world.faults([Rule(do="reset-after", on="create"), Rule(do="500-before", on="results")])
+    for answered in (0, 2):
+        client = world.start(1)
+        world.wait(3 * DAY)
+        assert world.finished()
+        assert isinstance(client.error, UnresolvedError)
+        assert client.status()["answered"] == answered
+        world.faults([])
+    world.audit()

@@ -80,6 +80,7 @@ class World:
         for task in self._sitting:
             task.cancel()
         self.do(asyncio.gather(*self._sitting, return_exceptions=True))
+        self.loop.cut_wires()
         self.desk.ledger.close()
         self._leave.close()
 
