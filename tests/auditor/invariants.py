@@ -53,7 +53,7 @@ class Case:
     key: str = ""
     ours: list[Submission] = field(default_factory=list)
     intents: dict[str, Json] = field(default_factory=dict)
-    created: dict[str, list[Json]] = field(default_factory=dict)  # remote -> events
+    created: dict[str, set[str]] = field(default_factory=dict)  # remote -> nonces; a person may say one again
     copies: set[str] = field(default_factory=set)  # remotes that somebody between us and the provider made
     unresolved: set[str] = field(default_factory=set)  # remotes a person has to decide about
     stored: dict[str, Json] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Case:
         self.ours = [batch for batch in self.ledger.batches.values() if batch.owner == "client"]
         self.intents = {event["nonce"]: event for event in self.journal.kind("intent")}
         for event in self.journal.kind("created"):
-            self.created.setdefault(event["remote"], []).append(event)
+            self.created.setdefault(event["remote"], set()).add(event["nonce"])
         self.copies = {event["remote"] for event in self.journal.kind("duplicate")}
         self.unresolved = {one for event in self.journal.kind("unresolved") for one in event["candidates"]}
         for event in self.journal.kind("stored", "late"):
@@ -96,12 +96,11 @@ def i1(case: Case) -> Check:
 
 def i2(case: Case) -> Check:
     seen: Counter[str] = Counter()
-    for remote, events in case.created.items():
+    for remote, nonces in case.created.items():
         batch = case.ledger.batches.get(remote)
-        for event in events:
-            seen[event["nonce"]] += 1
-            if batch and (batch.owner != "client" or batch.nonce != event["nonce"]):
-                yield f"batch {remote} is {batch.nonce}'s and was adopted for {event['nonce']}"
+        seen.update(nonces)
+        if batch and (batch.owner != "client" or nonces != {batch.nonce}):
+            yield f"batch {remote} is {batch.nonce}'s and was adopted for {nonces}"
     yield from (f"{nonce} has {count} batches" for nonce, count in seen.items() if count > 1)
     for event in case.journal.kind("foreign"):
         if case.ledger.batches[event["remote"]].owner == "client":
@@ -183,7 +182,7 @@ def i5(case: Case) -> Check:
 
 
 def i6(case: Case) -> Check:
-    by_nonce = {event["nonce"]: remote for remote, events in case.created.items() for event in events}
+    by_nonce = {nonce: remote for remote, nonces in case.created.items() for nonce in nonces}
     ids = {nonce: set(case.ledger.batches[one].ids) for nonce, one in by_nonce.items() if one in case.ledger.batches}
     for custom_id, row in _kept(case).items():
         nonce = custom_id.partition("-")[0]
