@@ -75,7 +75,7 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
     work.modest = min(work.limits.requests, work.modest * 2)
     work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)
     work.mark(batch, batch.ranges, runs.ANSWERED)
-    work.mark(batch, found.missing, runs.MISSING)  # bought again at the next start at the earliest, and never in circles
+    work.mark(batch, found.missing, runs.MISSING)  # bought again at the next start, if at all: never in circles
     ask_again(work, batch, found.again)
     _judge(work, batch, remote, found)
 

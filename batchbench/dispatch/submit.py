@@ -84,17 +84,16 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
     most = min(work.largest, work.modest)
     if work.limits.queued_requests is not None:
         most = min(most, work.limits.queued_requests - queued)
-    if not work.provider.names_batches:
-        # Where a batch cannot carry our name, its size must tell it from our others.
-        taken = {batch.rows for batch in work.run.state.open()}
-        most = next((size for size in range(most, 0, -1) if size not in taken), 0)
+    # Where a batch cannot carry our name, its size must tell it from our others that time will settle.
+    taken = set() if work.provider.names_batches else {batch.rows for batch in work.run.state.pending()}
+    most = next((size for size in range(most, 0, -1) if size not in taken), 0)
     for rep, marks in enumerate(work.rows):
         ranges = runs.todo(marks, most)
         if not ranges:
             continue
         nonce = runs.new_nonce()
         chunk = await to_thread.run_sync(encode, work, nonce, rep, ranges, work.affordable())
-        if not work.provider.names_batches and chunk.rows in {batch.rows for batch in work.run.state.open()}:
+        if chunk.rows in taken:
             return None  # the rows that are left would look like a batch that is open: wait for that one
         if chunk.short and work.common.pending():
             return None  # what open batches do not use of their reservations may pay for more

@@ -1,7 +1,7 @@
 """An event loop in which nothing takes time but waiting, and nobody waits: time jumps to whatever is due next.
 
-Connections are made in memory, so the real HTTP client and the real HTTP server talk to each other without a socket, and
-threads are none: what would be done in one is done at once. The same calls in the same order give the same run.
+Connections are made in memory, so the real HTTP client and the real HTTP server talk to each other without a network,
+and there are no threads: what would be done in one is done at once. The same calls in the same order give the same run.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Loop(asyncio.SelectorEventLoop):
     def wall(self) -> float:
         return BIRTH + self.time()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         done = self.create_future()
         try:
             done.set_result(func(*args))
@@ -60,7 +60,7 @@ class Loop(asyncio.SelectorEventLoop):
             done.set_exception(error)
         return done
 
-    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+    async def sock_connect(self, *_: Any) -> None:
         await asyncio.sleep(LATENCY)
         if self.server is None:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -65,6 +65,7 @@ class World:
         self.client: Client | None = None
         self.desk: Desk
         self._sitting: list[asyncio.Task[None]] = []
+        (folder / "provider").mkdir()
         self.do(self._open_the_provider(folder / "provider", seed))
 
     def do(self, what: Any) -> Any:
@@ -79,13 +80,13 @@ class World:
         for task in self._sitting:
             task.cancel()
         self.do(asyncio.gather(*self._sitting, return_exceptions=True))
+        self.loop.cut_wires()
         self.desk.ledger.close()
         self._leave.close()
 
     # -- the provider --------------------------------------------------------------------------------------
 
     async def _open_the_provider(self, state: Path, seed: int) -> None:
-        state.mkdir(parents=True)
         self.desk = Desk(
             Settings(
                 state=state,
@@ -131,9 +132,7 @@ class World:
         assert self.client is None
         self.dead = False
         variants = self.manifest.variants
-        wish = Wish(
-            items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wishes
-        )
+        wish = Wish(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wishes)
         self.client = Client(self, wish, act)
         return self.client
 

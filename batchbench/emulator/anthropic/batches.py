@@ -235,6 +235,8 @@ class Batches:
                 raise fail(404, f"Batch {batch.id} has no results yet: it has not ended.")
             if self._archived(batch) or desk.strike("view", "anthropic", "results", key, n):
                 raise fail(404, f"The results of batch {batch.id} are no longer available.")
+            if batch.ended is None or batch.ended.output is None:
+                return web.Response(content_type="application/octet-stream")  # not a line was written, so no file
             return await self.gate.send(request, "results", key, n, batch.id, desk.output_path(batch.id))
 
         return await self.gate.through(request, "results", key, act)

@@ -1,0 +1,78 @@
+"""Choosing what to ask next: every row once, within every limit, and told apart from what is open."""
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchbench import runs
+from batchbench.dispatch.submit import Chunk, plan
+from batchbench.dispatch.work import Work
+from tests.model.world import PRICE, World, limits
+
+ITEMS = 8  # of three prompts each
+
+marks = st.binary(max_size=60).map(lambda raw: bytearray(byte % 5 for byte in raw))
+
+
+@given(marks, st.integers(0, 70))
+def test_the_rows_to_ask_are_the_first_that_nobody_has_asked(rows: bytearray, most: int) -> None:
+    chosen = [row for start, stop in runs.todo(rows, most) for row in range(start, stop)]
+    assert chosen == [row for row, mark in enumerate(rows) if mark == runs.TODO][:most]
+
+
+@given(st.sets(st.integers(0, 50)))
+def test_ranges_hold_exactly_their_rows_and_never_touch(rows: set[int]) -> None:
+    ranges = runs.as_ranges(sorted(rows))
+    assert [row for start, stop in ranges for row in range(start, stop)] == sorted(rows)
+    assert all(one[1] < other[0] for one, other in pairwise(ranges))
+
+
+@settings(max_examples=60)
+@given(
+    dialect=st.sampled_from(["openai", "anthropic"]),
+    size=st.integers(1, 30),
+    most_bytes=st.integers(100, 6000),
+    budget=st.none() | st.integers(0, 1200),
+    answered=st.sets(st.integers(0, 3 * ITEMS - 1)),
+)
+def test_batches_share_out_the_rows_within_every_limit(
+    small: Path, dialect: str, size: int, most_bytes: int, budget: int | None, answered: set[int]
+) -> None:
+    chunks: list[Chunk] = []
+
+    async def act(work: Work) -> None:
+        for row in answered:
+            work.rows[0][row] = runs.ANSWERED
+        while planned := await plan(work):
+            chunks.append(planned[1])
+
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), small, dialect, limits(size, 50, bytes=most_bytes))
+        client = world.start(ITEMS, budget=budget, act=act)
+        world.wait(1)
+        assert world.finished()
+        assert client.work is not None
+        assert client.run is not None
+        halt, left = client.work.halt, client.work.todo()
+        prompts = client.run.prompts(0, 3 * ITEMS)
+        world.close()
+    asked = [row for chunk in chunks for start, stop in chunk.ranges for row in range(start, stop)]
+    assert len(asked) == len(set(asked))
+    assert not answered & set(asked)
+    assert len(asked) + len(answered) + left == 3 * ITEMS
+    for chunk in chunks:
+        rows = [row for start, stop in chunk.ranges for row in range(start, stop)]
+        assert 0 < len(rows) == chunk.rows == len(chunk.requests) <= size
+        assert sum(map(len, chunk.requests)) <= most_bytes
+        assert chunk.reserve == sum(PRICE.bound(len(prompts[row].encode()), 20) for row in rows)
+        assert type(chunk.reserve) is int
+    if budget is not None:
+        assert sum(chunk.reserve for chunk in chunks) <= budget
+    if dialect == "anthropic":
+        sizes = [chunk.rows for chunk in chunks]
+        assert len(sizes) == len(set(sizes))
+    elif budget is None and halt is None:
+        assert left == 0
