@@ -27,18 +27,9 @@ def test_a_client_killed_at_any_of_its_calls_pays_once(stage: Stage, dialect: st
     for call in CALLS:
         for n in (1, 2, 3, 5, 8, 13, 21):
             rows += 12
-            strace = [
-                "strace",
-                "-f",
-                "-o",
-                os.devnull,
-                "-e",
-                f"trace={call}",
-                "-e",
-                f"inject={call}:signal=KILL:when={n}",
-            ]
+            death = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={n}"]
             done = subprocess.run(
-                [*strace, *scene.line(k=rows, size=5)],
+                ["strace", "-f", "-o", os.devnull, *death, *scene.line(k=rows, size=5)],
                 capture_output=True,
                 text=True,
                 check=False,
