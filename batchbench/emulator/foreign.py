@@ -33,7 +33,8 @@ def write_anthropic(path: Path, nonce: str, n: int) -> tuple[int, str]:
 
 def _write(path: Path, rows: list[dict[str, object]]) -> tuple[int, str]:
     data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    # What is there already was left by an emulator that was killed before its ledger told of it.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data)
         os.fsync(fd)

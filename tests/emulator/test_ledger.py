@@ -176,3 +176,16 @@ def test_a_ledger_has_one_seed(emulate: Emulate) -> None:
     assert other.returncode == 2
     assert "was begun with seed 3" in other.stderr
     emulator.start()
+
+
+@pytest.mark.parametrize("submit", ["submit", "submit_messages"])
+def test_a_stranger_whom_a_killed_emulator_had_not_noted_yet_comes_again(emulate: Emulate, submit: str) -> None:
+    emulator = emulate(rules=[{"do": "foreign"}])
+    getattr(emulator, submit)("aaaaaaaaaa")
+    emulator.kill()
+    born = emulator.ledger.read_bytes().splitlines(keepends=True)[0]
+    emulator.ledger.write_bytes(born)  # its files are there, and ids come again in the same order
+    emulator.start()
+    batch = getattr(emulator, submit)("bbbbbbbbbb")
+    emulator.wait(batch)
+    assert Counter(event.get("owner", "client") for event in emulator.events("accepted"))["someone else"] == 1

@@ -38,9 +38,12 @@ class Operation(NamedTuple):
     result: int
 
 
-def traced(command: list[str], trace: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program and write down what it does to files."""
+def traced(
+    command: list[str], trace: Path, environment: Mapping[str, str], *kill: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program and write down what it does to files, until it makes the call at which to kill it."""
     what = ["-e", f"trace={','.join(CALLS)}", "-ttt", "-T", "-xx", "-s", "100000000"]
+    what += [word for one in kill for word in ("-e", f"inject={one}:signal=KILL")]
     line = ["strace", "-f", *what, "-o", str(trace), *command]
     return subprocess.run(line, capture_output=True, text=True, check=False, env=dict(environment))
 

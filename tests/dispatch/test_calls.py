@@ -1,0 +1,43 @@
+"""The client is killed at calls to the operating system, wherever in the program these may be."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import DIALECTS, VARIABLES
+from tests.emulator.driver import TOKEN
+
+pytestmark = [
+    pytest.mark.storm,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace"),
+]
+CALLS = ("fdatasync", "fsync", "rename", "sendto", "write", "ftruncate", "flock")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_client_killed_at_any_of_its_calls_pays_once(stage: Stage, dialect: str) -> None:
+    """Each start has something new to ask, and dies at the n-th call of one kind that a thread of it makes, if any."""
+    scene = stage(dialect)
+    rows = died = 0
+    for call in CALLS:
+        for n in (1, 2, 3, 5, 8, 13, 21):
+            rows += 12
+            death = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={n}"]
+            done = subprocess.run(
+                ["strace", "-f", "-o", os.devnull, *death, *scene.line(k=rows, size=5)],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, VARIABLES[dialect]: TOKEN},
+            )
+            assert done.returncode in (0, -signal.SIGKILL), (call, n, done)
+            died += done.returncode != 0
+    assert died > len(CALLS)
+    done = scene.run(k=rows, size=100)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, rows, rows), done
+    scene.audit(status=True)
