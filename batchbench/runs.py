@@ -244,7 +244,7 @@ def read_answers(folder: Path, state: State) -> pl.LazyFrame:
         files.append(path)
     if not files:
         return pl.LazyFrame(schema=ANSWERS)
-    return pl.scan_parquet(files)
+    return pl.scan_parquet(files, glob=False)
 
 
 def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
@@ -334,6 +334,8 @@ def lines(path: Path) -> Iterator[bytes]:
     with zstd.open(path, "rb") as file:
         left = b""
         while block := file.read(1 << 20):
+            if len(left) == CUT and b"\n" not in block:
+                continue  # the rest of a line that is cut
             *whole, left = (left + block).split(b"\n")
             yield from whole
             left = left[:CUT]

@@ -187,7 +187,7 @@ def _file_answers(
         import polars as pl
 
         folder, found = _manifest(args, store, probe, params)
-        return pl.scan_parquet([folder / shard.file for shard in found.shards]).drop("prompt").collect()
+        return pl.scan_parquet([folder / shard.file for shard in found.shards], glob=False).drop("prompt").collect()
 
     return given.read(path, probe, table, manifest, sample_data=params.data == "sample"), None
 
