@@ -150,6 +150,7 @@ def test_an_emulators_log_that_is_a_link_is_not_written_to(home: Path, tmp_path:
     assert (tmp_path / "precious").read_text() == "precious"
 
 
+@pytest.mark.full
 def test_somebody_elses_budget_is_not_ours(stage: Stage) -> None:
     """A journal that claims a budget, or that nothing was spent, buys nothing beyond this command's own."""
     scene = stage("openai")
