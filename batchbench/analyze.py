@@ -126,7 +126,7 @@ def read_run(
     inner = [probe.inner] if probe.inner else []
     columns = list(dict.fromkeys([*strata, *probe.covariates, *known, *inner]))
     files = checked_shards(folder, manifest)
-    rows = pl.scan_parquet(files).select("id", *columns).head(asked.items * manifest.variants).collect()
+    rows = pl.scan_parquet(files, glob=False).select("id", *columns).head(asked.items * manifest.variants).collect()
     wanted = answers.filter(pl.col("id") < rows.height, pl.col("rep") < asked.repetitions)
     if known:
         wanted = wanted.join(rows.lazy().select("id", *known), on="id")

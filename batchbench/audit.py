@@ -107,7 +107,7 @@ def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int
         return 0, []
     paths = [folder / part.file for part in stored.parts if part.file.startswith("raw/")]
     fresh = ingest(paths, batch, providers.load(provider), price)
-    kept = pl.concat(pl.read_parquet(path) for path in runs.answer_files(folder, batch))
+    kept = pl.concat(pl.read_parquet(path, glob=False) for path in runs.answer_files(folder, batch))
     found = []
     if not fresh.answers.sort("id").equals(kept.sort("id")):
         found.append(Finding(f"answers/{batch.nonce}.parquet", "differs from what the provider's bytes say"))
@@ -121,7 +121,7 @@ def _unique(folder: Path, stored: list[Batch]) -> tuple[int, list[Finding]]:
     files = [file for batch in stored for file in runs.answer_files(folder, batch)]
     if not files:
         return 0, []
-    rows = pl.scan_parquet(files).select("id", "rep").collect()
+    rows = pl.scan_parquet(files, glob=False).select("id", "rep").collect()
     doubles = rows.height - rows.n_unique()
     return rows.height - doubles, [Finding("answers", f"{doubles} rows are answered more than once")] if doubles else []
 

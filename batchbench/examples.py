@@ -18,7 +18,8 @@ def pick(attempts: pl.DataFrame, variants: int, answers: pl.LazyFrame, prompts: 
     chosen = {row: label for label, rows in lowest.rows() for row in _spread(sorted(rows), variants)}
     ids = pl.lit(pl.Series(list(chosen), dtype=pl.UInt32).implode())
     texts = answers.filter(pl.col("rep") == 0, pl.col("id").is_in(ids)).select("id", "outcome", answer=_clipped("text"))
-    asked = pl.scan_parquet(list(prompts)).filter(pl.col("id").is_in(ids)).select("id", prompt=_clipped("prompt"))
+    wanted = pl.scan_parquet(list(prompts), glob=False).filter(pl.col("id").is_in(ids))
+    asked = wanted.select("id", prompt=_clipped("prompt"))
     found = {row["id"]: row for row in texts.join(asked, on="id").collect().iter_rows(named=True)}
     return [
         Example(label=label, outcome=found[row]["outcome"], prompt=found[row]["prompt"], answer=found[row]["answer"])

@@ -120,7 +120,7 @@ def _chunks(path: Path, probe: Probe[Params]) -> Iterator[pl.DataFrame]:
 
 def _parquet_chunks(path: Path, wanted: set[str]) -> Iterator[pl.DataFrame]:
     try:
-        file = pl.scan_parquet(path)
+        file = pl.scan_parquet(path, glob=False)
         names = [name for name in file.collect_schema() if name in wanted]
         rows = file.select(pl.len()).collect().item()
         if "text" not in names:

@@ -38,7 +38,7 @@ def prompts(probe: str, *, params: Values | None = None, home: Path | str | None
     """Every prompt of a probe with the design it was made from, compiled if it is not yet."""
     args = _args(probe, (), params, home)
     (item,) = compiled(args, output.store(args))
-    return pl.scan_parquet(checked_shards(item.folder, item.manifest))
+    return pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
 
 
 def estimate(
@@ -81,7 +81,7 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     (item,) = compiled(args, store, targets.parse(model)[0])
     folder = runs.find(store, item.folder.name, model)
     state = journal.replay(runs.read_journal(folder / "journal").events)
-    rows = pl.scan_parquet(checked_shards(item.folder, item.manifest))
+    rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
     joined = runs.read_answers(folder, state).join(rows, on="id")
     return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 

@@ -275,7 +275,7 @@ def read_answers(folder: Path, state: State) -> pl.LazyFrame:
         files.append(path)
     if not files:
         return pl.LazyFrame(schema=ANSWERS)
-    return pl.scan_parquet(files)
+    return pl.scan_parquet(files, glob=False)
 
 
 def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
@@ -379,6 +379,8 @@ def lines(path: Path) -> Iterator[bytes]:
     with reading(path) as kept, zstd.open(kept, "rb") as file:
         left = b""
         while block := file.read(1 << 20):
+            if len(left) == CUT and b"\n" not in block:
+                continue  # the rest of a line that is cut
             *whole, left = (left + block).split(b"\n")
             yield from whole
             left = left[:CUT]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -93,7 +94,7 @@ class Spool:
         del path, fields
         content = b"".join(body)
         name = filename.removesuffix(".jsonl")
-        self._store.write(self.folder / f"{name}.uploaded.jsonl", content)
+        self._store.write(self._at(name, ".uploaded.jsonl"), content)
         return msgspec.json.encode({"id": name, "bytes": len(content)})
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
@@ -102,7 +103,7 @@ class Spool:
         order = msgspec.json.decode(body if isinstance(body, bytes) else b"".join(body), type=dict[str, object])
         name = str(order["input_file_id"])
         crash.point("once-before-send")
-        (self.folder / f"{name}.uploaded.jsonl").rename(self._input(name))
+        self._at(name, ".uploaded.jsonl").rename(self._input(name))
         sync(self.folder)
         crash.point("once-after-reply")
         return self._told(name)
@@ -128,7 +129,7 @@ class Spool:
         """Cancel a batch: what is not done is never done."""
         del body
         name = path.removeprefix("/batches/").removesuffix("/cancel")
-        self._store.write(self.folder / f"{name}.cancelled", b"")
+        self._store.write(self._at(name, ".cancelled"), b"")
         return self._told(name)
 
     async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
@@ -155,16 +156,20 @@ class Spool:
         if not file.endswith(UNDONE):
             return self._results(file).read_bytes()
         name = file.removesuffix(UNDONE)
-        calls = Calls(self.folder / f"{name}.calls")
+        calls = Calls(self._at(name, ".calls"))
         lines = [_undone(request.custom_id, calls.lost(request.custom_id)) for request in self._left(name)]
         calls.close()
         return b"".join(lines)
 
+    def _at(self, name: str, ending: str) -> Path:
+        """A file of a batch. Its name is what a journal says, and journals are handed around: it leads nowhere else."""
+        return self.folder / f"{quote(name, safe='', errors='replace')[:200]}{ending}"
+
     def _input(self, name: str) -> Path:
-        return self.folder / f"{name}.jsonl"
+        return self._at(name, ".jsonl")
 
     def _results(self, name: str) -> Path:
-        return self.folder / f"{name}.results.jsonl"
+        return self._at(name, ".results.jsonl")
 
     def _told(self, name: str) -> bytes:
         """A batch as OpenAI would tell of it."""
@@ -192,7 +197,7 @@ class Spool:
         return self._input(name).read_bytes().count(b"\n"), done
 
     def _cancelled(self, name: str) -> bool:
-        return (self.folder / f"{name}.cancelled").exists()
+        return self._at(name, ".cancelled").exists()
 
     def _set_to_work(self, name: str) -> None:
         total, done = self._counts(name)
@@ -203,7 +208,7 @@ class Spool:
     async def _work(self, name: str) -> None:
         """Make every call of a batch that has no result yet."""
         path = self._results(name)
-        calls = Calls(self.folder / f"{name}.calls")
+        calls = Calls(self._at(name, ".calls"))
         left = self._left(name)
         handle = appending(path)
         flying = 0

@@ -62,12 +62,3 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     code = f"import sys, batchbench.cli; print({HEAVY!r} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
-
-
-def test_nothing_evaluates_or_unpickles_foreign_text() -> None:
-    forbidden = {"eval", "exec", "pickle", "marshal", "shelve"}
-    for path in sources():
-        tree = ast.parse(path.read_text())
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        assert not forbidden & (names | modules), path

@@ -189,7 +189,7 @@ def _file_answers(
         from batchbench.store import checked_shards
 
         folder, found = _manifest(args, store, probe, params)
-        return pl.scan_parquet(checked_shards(folder, found)).drop("prompt").collect()
+        return pl.scan_parquet(checked_shards(folder, found), glob=False).drop("prompt").collect()
 
     return given.read(path, probe, table, manifest, sample_data=params.data == "sample"), None
 

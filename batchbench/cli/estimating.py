@@ -130,7 +130,8 @@ def prompt_bytes(item: Compiled, rows: int) -> PromptBytes:
 @cache  # of a probe that is asked of many models
 def _measured(files: tuple[Path, ...], rows: int) -> PromptBytes:
     size = pl.col("prompt").str.len_bytes()
-    found = pl.scan_parquet(list(files)).filter(pl.col("id") < rows).select(mean=size.mean(), most=size.max()).collect()
+    asked = pl.scan_parquet(list(files), glob=False).filter(pl.col("id") < rows)
+    found = asked.select(mean=size.mean(), most=size.max()).collect()
     return PromptBytes(*found.row(0))
 
 

@@ -254,7 +254,7 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
     shard = next((shard for shard in manifest.shards if shard.first <= row < shard.first + shard.rows), None)
     if shard is None or rep != batch.rep or not any(start <= row < stop for start, stop in batch.ranges):
         raise UsageError(f"batch {nonce} carried no row {row} with repetition {rep}")
-    rows = pl.read_parquet(manifest_folder / shard.file)[row - shard.first]
+    rows = pl.read_parquet(manifest_folder / shard.file, glob=False)[row - shard.first]
     design = rows.row(0, named=True)
     attempts = [
         f"{other.nonce} ({other.state})"
@@ -278,7 +278,7 @@ def _answer(
     if batch.stored is None:
         return {"answer": "none yet"}
     row = rows["id"][0]
-    answers = pl.concat(pl.read_parquet(path) for path in runs.answer_files(folder, batch))
+    answers = pl.concat(pl.read_parquet(path, glob=False) for path in runs.answer_files(folder, batch))
     answers = answers.filter(pl.col("id") == row)
     needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     raw = [

@@ -180,7 +180,7 @@ def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
     if manifest is None or words is None:
         return None
     files = checked_shards(manifest_folder, manifest)
-    return pl.scan_parquet(files).sort("id").select(one=words[0], two=words[1]).collect().rows()
+    return pl.scan_parquet(files, glob=False).sort("id").select(one=words[0], two=words[1]).collect().rows()
 
 
 def sample_size(args: argparse.Namespace, probe: Probe[Params], manifest: Manifest) -> int:

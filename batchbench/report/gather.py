@@ -176,7 +176,7 @@ def _mean_bytes(folder: Path, manifest: Manifest) -> float | None:
     first = folder / manifest.shards[0].file
     if not first.is_file():
         return None
-    mean = pl.scan_parquet(first).select(pl.col("prompt").str.len_bytes().mean()).collect().item()
+    mean = pl.scan_parquet(first, glob=False).select(pl.col("prompt").str.len_bytes().mean()).collect().item()
     return None if mean is None else float(mean)
 
 

@@ -62,7 +62,9 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-@pytest.mark.parametrize("call", ["create", "poll", "fetch"])
+@pytest.mark.parametrize(
+    "call", ["create", *(pytest.param(name, marks=pytest.mark.full) for name in ("poll", "fetch"))]
+)
 def test_a_redirect_leads_nowhere(stage: Stage, dialect: str, call: str) -> None:
     name = {"openai": "content", "anthropic": "results"}[dialect] if call == "fetch" else call
     with listening() as port:
