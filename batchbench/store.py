@@ -56,7 +56,7 @@ class Store:
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
         """Be the only process that writes in `folder`, which is made if need be."""
-        with explained(folder):
+        with explained(folder / "lock"):
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -149,6 +150,23 @@ def test_a_second_signal_ends_at_once(stage: Stage) -> None:
     scene.end_faults()
     done = scene.run(k=20, size=10)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 20, 20), done
+    scene.audit(status=True)
+
+
+@row(22)
+def test_a_process_without_memory_ends_and_takes_no_answer_for_a_bad_one(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1.5")
+    for rows, spare in ((2000, 0), (4000, 8)):
+        client = scene.start(k=rows, size=1000)
+        wait_until(lambda rows=rows: scene.accepted() and len(scene.journal("created")) == rows // 1000)
+        used = re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{client.pid}/status").read_text())
+        assert used
+        most = (int(used[1]) << 10) + (spare << 20)
+        resource.prlimit(client.pid, resource.RLIMIT_AS, (most, most))
+        assert ended(client).code != 0
+    done = scene.run(k=4000, size=1000)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 4000, 4000), done
+    assert not any(event["quarantined"] for event in scene.journal("stored"))
     scene.audit(status=True)
 
 

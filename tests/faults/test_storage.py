@@ -4,9 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from batchbench import cli
+from batchbench import cli, journal, runs
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Ran, Scene, ended, wait_until
 from tests.faults.disks import failing, filled, needs_mount, needs_strace, read_only, tmpfs
@@ -198,6 +199,17 @@ def with_a_line_twice(path: Path) -> None:
     path.write_bytes(b"".join([*lines[:5], *lines[4:]]))
 
 
+def of_another_run(path: Path) -> None:
+    """A sound journal, of another model."""
+    events = runs.read_journal(path).events
+    events[0] = msgspec.structs.replace(events[0], target="somebody-else")
+    crc, text = 0, b""
+    for seq, event in enumerate(events):
+        line, crc = journal.line(event, seq, crc)
+        text += line
+    path.write_bytes(text)
+
+
 DAMAGE = [
     *(("raw/*", how) for how in (cut, add, swap)),
     *(("answers/*", how) for how in (cut, add, swap)),
@@ -229,4 +241,8 @@ def test_files_that_were_cut_changed_or_exchanged_are_named(stage: Stage, capsys
         for one, content in before.items():
             one.write_bytes(content)
     assert not (folder / "metrics.json").exists()
+    before = {folder / "journal": (folder / "journal").read_bytes()}
+    of_another_run(folder / "journal")
+    stopped(scene.run(k=ROWS, size=SIZE), 65, "belongs to another run")
+    (folder / "journal").write_bytes(before[folder / "journal"])
     recover(scene)
