@@ -73,6 +73,7 @@ def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
 
 
 @row(37)
+@pytest.mark.full
 def test_a_run_that_is_moved_goes_on_and_a_copy_collects_without_buying(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     client = scene.start(k=ROWS, size=SIZE)
@@ -116,6 +117,7 @@ def test_a_second_process_is_turned_away_at_once_and_told_by_whom(stage: Stage) 
 
 
 @row(40)
+@pytest.mark.full
 def test_a_lock_that_a_dead_process_left_is_free(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=ROWS, size=SIZE, crash="after-created:1").code == -signal.SIGKILL
@@ -126,6 +128,7 @@ def test_a_lock_that_a_dead_process_left_is_free(stage: Stage) -> None:
 
 @row(41)
 @needs_mount
+@pytest.mark.full
 def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     with tmpfs(scene.home / "cache", "size=200m,nr_inodes=40"):
@@ -153,6 +156,7 @@ def test_a_quota_that_is_used_up_is_like_a_full_disk(stage: Stage) -> None:
 
 
 @row(41)
+@pytest.mark.full
 def test_too_many_open_files_lose_no_batch(stage: Stage) -> None:
     scene = stage("openai")
     for most in (11, 14, 20):
@@ -164,6 +168,7 @@ def test_too_many_open_files_lose_no_batch(stage: Stage) -> None:
 
 
 @row(42)
+@pytest.mark.full
 def test_names_of_files_differ_on_every_disk(stage: Stage) -> None:
     scene = stage("openai")
     recover(scene)
