@@ -58,7 +58,7 @@ class Store:
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
         """Be the only process that writes in `folder`, which is made if need be."""
-        with explained(folder):
+        with explained(folder / "lock"):
             self.make(folder)
             check_ours(folder)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

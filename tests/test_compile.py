@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -138,43 +137,6 @@ def test_digests_do_not_depend_on_the_number_of_threads(batchbench: Run, home: P
         folder = Path(json.loads(ran.stdout)[0]["manifest"])
         manifests.append((folder.name, (folder / "manifest.json").read_bytes()))
     assert manifests[0] == manifests[1]
-
-
-# Killed at every step: an audit hook ends the process as it is about to open or rename its n-th file.
-KILLER = """
-import os, signal, sys
-from batchbench.cli import main
-left = int(sys.argv[1])
-def hook(event, args):
-    global left
-    writes = event == "open" and isinstance(args[2], int) and args[2] & os.O_CREAT
-    if writes or event in ("os.rename", "os.mkdir"):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hook)
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-def test_killed_at_any_step_no_manifest_looks_complete_and_the_next_run_finishes(
-    batchbench: Run, tmp_path: Path
-) -> None:
-    words = ["compile", "gest", "--set", "data=sample", "--quiet", "--home"]
-    whole = json.loads(batchbench(*words, tmp_path / "whole", "--json").stdout)[0]["manifest"]
-    for step in range(1, 100):
-        home = tmp_path / str(step)
-        killed = subprocess.run([sys.executable, "-c", KILLER, str(step), *words, str(home)], check=False)
-        left_behind = list(home.rglob("manifest.json"))
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL
-        # A manifest that exists is whole: only the kill after its rename can leave one.
-        assert all(path.read_bytes() == (Path(whole) / "manifest.json").read_bytes() for path in left_behind)
-        folder = Path(json.loads(batchbench(*words, home, "--json").stdout)[0]["manifest"])
-        expected = {path.name: path.read_bytes() for path in Path(whole).iterdir() if path.name != "lock"}
-        assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == expected
-    assert step > 5
 
 
 HOLDER = """

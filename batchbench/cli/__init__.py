@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from batchbench import __version__
 from batchbench.cli import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
-from batchbench.cli.output import fail
+from batchbench.cli.output import abandon, fail, open_streams
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 
 COMMANDS = (sweep, compile, run, status, analyze, report, export, probes, data, prices, emulate)
@@ -22,6 +22,7 @@ COMMANDS = (sweep, compile, run, status, analyze, report, export, probes, data, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no traceback for anything a user can cause."""
     words = list(sys.argv[1:] if argv is None else argv)
+    open_streams()
     os.umask(0o077)  # what is compiled, fetched and paid for belongs to the user alone
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold the key
     try:
@@ -33,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return fail(InterruptedRun("interrupted: the same command goes on from here"), json="--json" in words)
     except BrokenPipeError:
-        # The reader of our output has gone; a second attempt to flush it must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon(sys.stdout)
         return 0
     except OSError as error:
         return fail(unforeseen(error), json="--json" in words)
@@ -47,6 +47,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     for command in COMMANDS:
         command.add(commands)
+    if broken := [word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)]:
+        raise UsageError(f"{broken[0]!r} is not UTF-8: check the word, or the locale (LC_ALL, PYTHONUTF8)")
     if words and not words[0].startswith("-") and words[0] not in commands.choices:
         raise unknown("command", words[0], commands.choices)
     return parser.parse_args(words)

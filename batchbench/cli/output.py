@@ -1,13 +1,14 @@
 """What all commands share: common options, messages, progress, JSON."""
 
 import argparse
+import io
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from batchbench.keys import hide
 from batchbench.plain import plain, plain_json
@@ -150,5 +151,33 @@ def _stdout(text: str) -> None:
 
 
 def _stderr(message: str) -> None:
-    sys.stderr.write(f"{plain(hide(message))}\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(f"{plain(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # nobody listens any more, which is no reason to stop
+
+
+def open_streams() -> None:
+    """Make sure that there are three streams, and that they take any text.
+
+    A file that got the number of a closed one, such as a journal, would be what others write their messages to.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    sys.stdin, sys.stdout, sys.stderr = (
+        sys.stdin or os.fdopen(0, closefd=False),
+        sys.stdout or os.fdopen(1, "w", closefd=False),
+        sys.stderr or os.fdopen(2, "w", closefd=False),
+    )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
+
+
+def abandon(stream: TextIO) -> None:
+    """The reader of a stream has gone; a second attempt to flush it must not complain, either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -106,11 +106,11 @@ class Scene:
     def run(self, *words: str | int, timeout: float = 60, **options: Any) -> Ran:
         return ended(self.start(*words, **options), timeout)
 
-    def program(self, *words: str, **environment: str) -> Ran:
+    def program(self, *words: str, timeout: float = 60, **environment: str) -> Ran:
         """Another command of the program, on the same home."""
         line = [*self.around, sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **environment}
-        found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+        found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, timeout=timeout)
         return Ran(found.returncode, found.stdout, found.stderr)
 
     def status(self) -> Json:

@@ -47,19 +47,6 @@ def test_fewer_repetitions_than_are_in_flight_still_collect_them(stage: Stage) -
     scene.audit(status=True)
 
 
-def test_a_second_process_is_turned_away_at_once_and_told_by_whom(stage: Stage) -> None:
-    scene = stage("openai", "--delay", "processing=30")
-    client = scene.start()
-    wait_until(scene.accepted)
-    began = time.monotonic()
-    second = scene.run()
-    assert second.code == 11
-    assert f"process {client.pid} on " in second.stdout + second.stderr
-    assert time.monotonic() - began < 8  # the time it takes to start
-    assert scene.status()["live"].startswith(f"process {client.pid} ")
-    kill(client)
-
-
 @pytest.mark.parametrize(
     ("dialect", "how"),
     [

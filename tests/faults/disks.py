@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,8 @@ def mounted(folder: Path, *words: str) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def tmpfs(folder: Path, options: str) -> "contextmanager[Path]":  # type: ignore[type-arg]
-    return mounted(folder, "-t", "tmpfs", "-o", options, "tmpfs")  # type: ignore[return-value]
+def tmpfs(folder: Path, options: str) -> AbstractContextManager[Path]:
+    return mounted(folder, "-t", "tmpfs", "-o", options, "tmpfs")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -84,6 +85,7 @@ def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finis
 
 
 @row(20)
+@pytest.mark.full
 def test_an_analysis_that_dies_at_any_step_harms_nothing(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=40, size=40).code == 0
@@ -149,6 +151,21 @@ def test_a_second_signal_ends_at_once(stage: Stage) -> None:
     scene.end_faults()
     done = scene.run(k=20, size=10)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 20, 20), done
+    scene.audit(status=True)
+
+
+@row(22)
+@pytest.mark.full
+def test_a_process_without_memory_ends_and_takes_no_answer_for_a_bad_one(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1.5")
+    client = scene.start(k=2000, size=1000)
+    wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 2)
+    most = 256 << 20  # it has more already, and gets nothing on top
+    resource.prlimit(client.pid, resource.RLIMIT_AS, (most, most))
+    assert ended(client).code != 0
+    done = scene.run(k=2000, size=1000)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, 2000, 2000), done
+    assert not any(event["quarantined"] for event in scene.journal("stored"))
     scene.audit(status=True)
 
 

@@ -1,0 +1,207 @@
+"""Folders that are moved, copied, shared, planted with other things than files, or have very much in them."""
+
+import os
+import resource
+import shutil
+import signal
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from batchbench import journal, runs
+from tests.dispatch.conftest import Stage
+from tests.dispatch.scene import ended, kill, wait_until
+from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs
+from tests.faults.rows import row
+from tests.faults.test_storage import ROWS, SIZE, recover, stopped
+
+
+def a_link(path: Path) -> None:
+    """To the very same bytes, somewhere else."""
+    elsewhere = path.with_name("elsewhere")
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+KINDS: list[Callable[[Path], None]] = [a_link, a_pipe, a_device, a_folder]
+
+
+@row(36)
+@pytest.mark.parametrize("shift", [0, *(pytest.param(shift, marks=pytest.mark.full) for shift in (1, 2, 3))])
+def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
+    scene = stage("openai")
+    assert scene.run(k=ROWS, size=SIZE).code == 0
+    folder, aside = scene.run_folder, scene.folder / "aside"
+    analyze = ("analyze", "hiring_an", "--set", "data=sample", "--model", str(folder))
+    manifest = scene.home / "manifests" / folder.parent.name
+    shutil.copytree(scene.home, aside)
+    victims: list[tuple[Path, tuple[str, ...]]] = [
+        (folder / "lock", ()),
+        (folder / "journal", ()),
+        (folder / "run.json", ("status",)),
+        (manifest / "00000.parquet", analyze),
+        (next(folder.glob("answers/*")), analyze),
+        (next(folder.glob("raw/*")), ("audit",)),
+    ]
+    for number, (path, command) in enumerate(victims, shift):
+        KINDS[number % len(KINDS)](path)
+        ran = scene.program(*command, timeout=40) if command else scene.run(k=ROWS + 1, size=SIZE, timeout=40)
+        assert ran.code in (1, 65), (path, ran)
+        assert path.name in ran.stdout + ran.stderr, (path, ran)
+        assert "Traceback" not in ran.stderr, (path, ran)
+        shutil.rmtree(scene.home)
+        shutil.copytree(aside, scene.home)
+    recover(scene)
+
+
+@row(37)
+@pytest.mark.full
+def test_a_run_that_is_moved_goes_on_and_a_copy_collects_without_buying(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1")
+    client = scene.start(k=ROWS, size=SIZE)
+    wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
+    kill(client)
+    first, second = scene.folder / "moved", scene.folder / "copied"
+    scene.home.rename(first)
+    shutil.copytree(first, second)
+    for scene.home in (first, second):
+        recover(scene)
+        assert len(scene.accepted()) == 3
+
+
+@row(38)
+@needs_mount
+@pytest.mark.full
+def test_memory_and_overlays_are_disks_like_any_other(stage: Stage, tmp_path: Path) -> None:
+    layers = tmp_path / "layers"
+    with tmpfs(layers, "size=300m"):
+        for name in ("lower", "upper", "work"):
+            (layers / name).mkdir()
+        over = f"lowerdir={layers}/lower,upperdir={layers}/upper,workdir={layers}/work"
+        for words in (("-t", "tmpfs", "tmpfs"), ("-t", "overlay", "-o", over, "overlay")):
+            scene = stage("openai")
+            with mounted(scene.home / "cache", *words):
+                assert scene.run(k=ROWS, size=SIZE, crash="mid-stored:1").code == -signal.SIGKILL
+                recover(scene)
+
+
+@row(39)
+def test_a_second_process_is_turned_away_at_once_and_told_by_whom(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=30")
+    client = scene.start()
+    wait_until(scene.accepted)
+    second = scene.run()
+    assert second.code == 11
+    assert f"process {client.pid} on " in second.stdout + second.stderr
+    assert "seconds" not in second.stdout  # it did not come as far as asking
+    assert scene.status()["live"].startswith(f"process {client.pid} ")
+    kill(client)
+
+
+@row(40)
+@pytest.mark.full
+def test_a_lock_that_a_dead_process_left_is_free(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=ROWS, size=SIZE, crash="after-created:1").code == -signal.SIGKILL
+    # After a restart of the machine, another process may have that number.
+    (scene.run_folder / "lock").write_text(f"process {os.getpid()} on {os.uname().nodename}\n")
+    recover(scene)
+
+
+@row(41)
+@needs_mount
+@pytest.mark.full
+def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> None:
+    scene = stage("openai", "--delay", "processing=1")
+    with tmpfs(scene.home / "cache", "size=200m,nr_inodes=40"):
+        client = scene.start(k=ROWS, size=SIZE)
+        wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
+        fillers = []
+        while os.statvfs(scene.home / "cache").f_ffree:
+            fillers.append(scene.home / "cache" / f"filler{len(fillers)}")
+            fillers[-1].touch()
+        stopped(ended(client), 1, "cannot write", "No space left on device")
+        for filler in fillers:
+            filler.unlink()
+        recover(scene)
+        assert len(scene.accepted()) == 3
+
+
+@row(41)
+@needs_strace
+def test_a_quota_that_is_used_up_is_like_a_full_disk(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=1).code == 0
+    scene.around = failing("write", "EDQUOT", "3+", scene.run_folder / "journal")
+    stopped(scene.run(k=ROWS, size=SIZE), 1, "cannot write", "Disk quota exceeded", "free some space")
+    recover(scene)
+
+
+@row(41)
+@pytest.mark.full
+def test_too_many_open_files_lose_no_batch(stage: Stage) -> None:
+    scene = stage("openai")
+    for most in (11, 14, 20):
+        scene.around = ["prlimit", f"--nofile={most}"]
+        ran = scene.run(k=ROWS, size=SIZE)
+        assert ran.code in (0, 1, 65), (most, ran)
+    assert ran.code == 0
+    recover(scene)
+
+
+@row(42)
+@pytest.mark.full
+def test_names_of_files_differ_on_every_disk(stage: Stage) -> None:
+    scene = stage("openai")
+    recover(scene)
+    models = ("Écho/Modèle", "e\u0301cho/mode\u0300le", "ECHO", "con:.. \u202e")
+    for model in models:
+        url = scene.emulator.openai_url
+        words = ("--base-url", url, "--price", "1,1", "--sample-k", "1", "--budget", "0")
+        scene.program("run", "hiring_an", "--set", "data=sample", "--model", f"openai:{model}", *words)
+    names = [str(path.relative_to(scene.home)) for path in scene.home.rglob("*")]
+    assert len(runs.folders(runs.Store(scene.home))) == len(models) + 1
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_./") for name in names)
+    assert len({unicodedata.normalize("NFKC", name).casefold() for name in names}) == len(names)
+
+
+@row(43)
+@pytest.mark.full
+def test_a_journal_of_a_million_lines_is_read_in_seconds(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=1).code == 0
+    path = scene.run_folder / "journal"
+    found = runs.read_journal(path)
+    intent = next(event for event in found.events if isinstance(event, journal.Intent))
+    seq, crc = len(found.events), found.crc
+    with path.open("ab") as file:
+        for number in range(500_000):
+            nonce = f"{number:010x}"
+            rejected = journal.Rejected(at=intent.at, nonce=nonce, reason="interrupted before it was sent")
+            for event in (msgspec.structs.replace(intent, nonce=nonce, ranges=[(1, 2)]), rejected):
+                line, crc = journal.line(event, seq, crc)
+                file.write(line)
+                seq += 1
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert scene.status()["answered"] == 1
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 20
+    recover(scene)
