@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import BOTH, Json, ended, wait_until
-from tests.faults.first import put_first
+from tests.dispatch.scene import BOTH, PROBE, Json, Scene, ended, wait_until
 from tests.faults.rows import row
 from tests.faults.stories import ROWS, SIZE, Story, Told, by_draw, cases, judge, told
 
@@ -71,6 +70,26 @@ STORIES = {
         row(87), [LOST, {"do": "list-empty-more"}], 1, 0, "makes no sense", speed=FAST, voids=0, adrift=True, full=True
     ),
     "a listing that repeats itself": Story(row(87), [LOST, {"do": "list-repeat", "first": 4}], voids=0, full=True),
+    "a listing of many pages, some of which cannot be had": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-cursor-gone", "nth": [2, 5]}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+    ),
+    "a listing of many pages that overlap": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-duplicates"}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+        full=True,
+    ),
+    "a listing of many pages that are all the first": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-repeat", "first": 4}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+        full=True,
+    ),
     "a listing that shows rows twice": Story(row(87), [LOST, {"do": "list-duplicates"}], voids=0, full=True),
     "a listing that lags": Story(row(88), [LOST, {"do": "list-lag", "seconds": 0.7}], voids=0),
     "a listing that is older than its reply": Story(
@@ -184,34 +203,17 @@ def test_a_batch_that_never_ends_is_told_of_and_not_bought_again(stage: Stage) -
 @row(86)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_answers_that_were_left_for_too_long_are_told_of_and_not_bought_again(stage: Stage, dialect: str) -> None:
-    scene = stage(dialect)
-    assert scene.run("--detach", k=SIZE, size=SIZE).code in (0, 6)
-    if not scene.journal("stored"):
-        scene.emulator.advance(31 * 86_400)
+    scene = stage(dialect, "--delay", "processing=600")
+    assert scene.run("--detach", k=SIZE, size=SIZE).code == 6
+    scene.emulator.advance(700)
+    wait_until(lambda: scene.emulator.events("ended"))
+    scene.emulator.advance(31 * 86_400)
+    for _ in range(2):
         done = scene.run(k=SIZE, size=SIZE)
         assert done.code == 4, done
         assert "cannot be fetched" in done.stderr
         assert done.report["reserved_usd"] > 0
-        assert scene.run(k=SIZE, size=SIZE).code == 4
     assert len(scene.accepted()) == 1
-    scene.audit()
-
-
-@row(87)
-@pytest.mark.parametrize("fault", ["list-duplicates", "list-cursor-gone", "list-repeat"])
-def test_a_listing_of_many_pages_hides_no_batch(stage: Stage, fault: str) -> None:
-    """A hundred batches to a page: the one that is looked for stands behind those of others."""
-    rules: list[Json] = [{"do": "foreign", "on": "create"}, {"do": fault, "first": 6}]
-    scene = stage("openai", "--delay", "processing=600", rules=rules)
-    put_first(scene, "import secrets\nt = secrets.token_hex\nsecrets.token_hex = lambda n: t(n)\n")
-    client = scene.start("--detach", k=70, size=1, crash="once-after-reply:2")
-    ended(client)
-    others = scene.run("--detach", k=70, size=1)
-    assert others.code == 6, others
-    scene.emulator.advance(600)
-    done = scene.run(k=70, size=1)
-    assert (done.code, done.report["answered"], scene.billed()) == (0, 70, 70), done
-    assert not scene.journal("void", "unresolved")
     scene.audit(status=True)
 
 
@@ -279,7 +281,7 @@ def test_a_create_that_another_key_sent_is_not_called_void_because_this_one_does
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
-    done = scene.run("--model", f"{dialect}:nobody", "--trial", "always", k=SIZE, size=SIZE)
+    done = scene.program("run", *nobody(scene), "--trial", "always")
     assert done.code == 77, done
     assert not scene.accepted()
     assert not scene.billed()
@@ -288,9 +290,16 @@ def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, 
 @row(92)
 def test_a_model_that_cannot_be_had_in_batches_ends_the_run_and_not_its_requests(stage: Stage) -> None:
     scene = stage("openai")
-    done = scene.run("--model", "openai:nobody", k=SIZE, size=SIZE)
+    done = scene.program("run", *nobody(scene))
+    assert (done.code, done.report["failed"], scene.billed()) == (1, 0, 0), done
     assert "the provider rejected batch" in done.stderr
-    assert not scene.billed()
+
+
+def nobody(scene: Scene) -> list[str]:
+    """How to ask a model that the provider does not have."""
+    url = scene.emulator.openai_url if scene.dialect == "openai" else scene.emulator.anthropic_url
+    words = [*PROBE, "--model", f"{scene.dialect}:nobody", "--base-url", url, "--price", "1,1", "--sample-k", "12"]
+    return [*words, "--json"]
 
 
 @row(93)
