@@ -51,7 +51,9 @@ class Case:
         self.ours = [batch for batch in self.ledger.batches.values() if batch.owner == "client"]
         self.intents = {event["nonce"]: event for event in self.journal.kind("intent")}
         for event in self.journal.kind("created"):
-            self.created.setdefault(event["remote"], []).append(event)
+            before = self.created.setdefault(event["remote"], [])
+            # A person may confirm what was known before: that the order of steps allows it is judged elsewhere.
+            before += [event] * all(one["nonce"] != event["nonce"] for one in before)
         self.copies = {event["remote"] for event in self.journal.kind("duplicate")}
         self.unresolved = {one for event in self.journal.kind("unresolved") for one in event["candidates"]}
         for event in self.journal.kind("stored", "late"):

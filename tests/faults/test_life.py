@@ -17,9 +17,11 @@ HALF: Json = {"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}
 FAST = 60.0  # of the client's minutes pass in a second
 STORIES = {
     "its lines are refused without end": Story(
-        row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",)
+        row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",), full=True
     ),
-    "the queue has no room for its tokens": Story(row(76), by_draw("create", "token-limit"), dialects=("openai",)),
+    "the queue has no room for its tokens": Story(
+        row(76), by_draw("create", "token-limit"), dialects=("openai",), full=True
+    ),
     "the queue is full": Story(row(76), by_draw("create", "429-queue-full"), dialects=("anthropic",)),
     "half of it expires": Story(row(77), [HALF], None, None),
     "half of it expires and the file is cut": Story(
@@ -112,6 +114,7 @@ def test_a_run_survives(told: Told, name: str, dialect: str) -> None:
 
 
 @row(76)
+@pytest.mark.full
 def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> None:
     scene = stage("openai", "--limit", "enqueued_tokens=800")
     done = scene.run(k=ROWS, size=ROWS)
@@ -120,6 +123,7 @@ def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> No
 
 
 @row(80)
+@pytest.mark.full
 def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> None:
     scene = stage("anthropic", rules=[{"do": "cancelled-elsewhere", "seconds": 0.2}])
     assert scene.run(k=ROWS, size=SIZE).code == 1
@@ -131,6 +135,7 @@ def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> N
 
 
 @row(81)
+@pytest.mark.full
 def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere", "key": "^[0-9a-f]"}])
     assert scene.run(k=12, size=12).code == 4
@@ -161,6 +166,7 @@ def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None
 
 
 @row(75)
+@pytest.mark.full
 @pytest.mark.parametrize(("limit", "rules", "size"), [("requests=5", [], SIZE), ("", [{"do": "validation-failed"}], 2)])
 def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
     stage: Stage, limit: str, rules: list[Json], size: int
@@ -174,6 +180,7 @@ def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
 
 
 @row(79)
+@pytest.mark.full
 def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-none", "seconds": 0.1}])
     assert scene.run(k=SIZE, size=SIZE).code == 6
@@ -229,6 +236,7 @@ def test_a_full_store_of_files_stops_the_buying_and_not_the_collecting(stage: St
 
 
 @row(91)
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_key_that_is_revoked_while_a_batch_runs_loses_nothing(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "401-revoked", "on": "poll", "nth": [1]}])
@@ -288,6 +296,7 @@ def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, 
 
 
 @row(92)
+@pytest.mark.full
 def test_a_model_that_cannot_be_had_in_batches_ends_the_run_and_not_its_requests(stage: Stage) -> None:
     scene = stage("openai")
     done = scene.program("run", *nobody(scene))

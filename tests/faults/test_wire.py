@@ -108,6 +108,7 @@ def test_an_account_without_money_is_told_at_once_and_what_is_running_is_kept(st
 
 
 @row(57)
+@pytest.mark.full
 def test_an_account_that_runs_out_of_money_still_gets_what_it_paid_for(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     refused = False
@@ -200,7 +201,8 @@ def memory(pid: int) -> int:
 
 
 @row(66)
-@pytest.mark.parametrize("part", ["body", pytest.param("head", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("part", ["body", "head"])
 def test_a_reply_that_trickles_is_given_up(stage: Stage, part: str) -> None:
     scene, struck = stage("openai"), []
     hurry(scene, 100)
@@ -307,8 +309,8 @@ def test_a_server_with_a_certificate_is_asked(stage: Stage, dialect: str) -> Non
     ("wrong", "says"),
     [
         ({"trusted": False}, "self-signed certificate"),
-        ({"host": "DNS:elsewhere.example"}, "IP address mismatch"),
-        ({"days": -1}, "certificate has expired"),
+        pytest.param({"host": "DNS:elsewhere.example"}, "IP address mismatch", marks=pytest.mark.full),
+        pytest.param({"days": -1}, "certificate has expired", marks=pytest.mark.full),
     ],
 )
 def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
