@@ -27,12 +27,6 @@ STORIES = {
     "half of it expires and the file is cut": Story(
         row(77), [HALF, {"do": "cut-line", "first": 1}], None, None, full=True
     ),
-    "it has ended and names no results": Story(
-        row(78), [{"do": "output-null"}], 6, 0, "answers are missing", dialects=("openai",)
-    ),
-    "it has ended and its results have no name": Story(
-        row(78), [{"do": "output-empty"}], 6, 0, "answers are missing", dialects=("openai",), full=True
-    ),
     "it has ended and names no results, which are where they always are": Story(
         row(78), [{"do": "output-null"}], dialects=("anthropic",), full=True
     ),
@@ -188,6 +182,20 @@ def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stag
     scene.end_faults()
     assert scene.run(k=SIZE, size=SIZE).code == 6
     done = scene.run("--rebuy-missing", k=SIZE, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    scene.audit(status=True)
+
+
+@row(78)
+@pytest.mark.parametrize("fault", ["output-null", pytest.param("output-empty", marks=pytest.mark.full)])
+def test_results_that_are_not_named_are_missing_until_they_are(stage: Stage, fault: str) -> None:
+    scene = stage("openai", rules=[{"do": fault}])
+    done = scene.run(k=SIZE, size=SIZE)
+    assert (done.code, done.report["missing"], done.report["answered"]) == (6, SIZE, 0), done
+    assert "answers are missing" in done.stderr
+    assert done.report["spent_usd"] * 1_000_000 > scene.cost()  # maybe paid for, and here it was
+    scene.end_faults()
+    done = scene.run(k=SIZE, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
     scene.audit(status=True)
 
