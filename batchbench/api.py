@@ -328,7 +328,7 @@ class Api:
 
     async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
         try:
-            return await self._again(call, self._enough)
+            return await self._again(call, _Enough(self._patience))
         except Refused as refused:
             raise failure(refused) from None
         except aiohttp.ClientConnectorCertificateError as error:
@@ -340,12 +340,6 @@ class Api:
             raise BatchbenchError(
                 f"no answer from {self._host()} for {self._patience:.0f} s ({self._words(error)})"
             ) from None
-
-    def _enough(self, state: tenacity.RetryCallState) -> bool:
-        """Whether to give up: soon on what may be broken, late on a provider that is well and asks for patience."""
-        error = state.outcome.exception() if state.outcome else None
-        limited = isinstance(error, Refused) and error.problem.status == 429
-        return (state.seconds_since_start or 0.0) >= (LIMITED if limited else self._patience)
 
     async def _again(self, call: Callable[[], Awaitable[T]], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
         attempts = tenacity.AsyncRetrying(
@@ -383,6 +377,21 @@ class Api:
 
     def _host(self) -> str:
         return _host(self._base) or self._base
+
+
+class _Enough:
+    """When to give up: soon on what may be broken, late on a provider that is well and asks for patience."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._well = 0.0  # seconds after the first call at which the provider last said that it is
+
+    def __call__(self, state: tenacity.RetryCallState) -> bool:
+        error, waited = state.outcome.exception() if state.outcome else None, state.seconds_since_start or 0.0
+        if isinstance(error, Refused) and error.problem.status == 429:
+            self._well = waited
+            return waited >= LIMITED
+        return waited - self._well >= self._patience
 
 
 class ProviderError(BatchbenchError):

@@ -19,6 +19,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     creates_per_hour: int | None = 2_000  # OpenAI batch creations
     anthropic_requests: int = 100_000  # requests of one message batch
     anthropic_bytes: int = 268_435_456  # body of one message batch
+    page: int = 1_000  # rows of a listing, however many are asked for
     queue_requests: int | None = 500_000  # requests in unfinished message batches
     sync_bytes: int = 33_554_432  # body of one synchronous call
     window: float = DAY  # a batch expires this long after its creation

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from pathlib import Path
 
 import msgspec
@@ -176,6 +177,8 @@ class Server:
         return Problem(401, "Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
 
     async def _sign(self, request: web.Request, response: web.StreamResponse) -> None:
+        # A provider's clock and the times that it tells are one; beyond the year 9999 there is no date.
+        response.headers["date"] = formatdate(min(self.desk.clock.now(), 253_402_300_799), usegmt=True)
         request_id = request.get("request_id", "")
         if request.get("dialect") == "anthropic":
             response.headers["request-id"] = request_id

@@ -101,7 +101,8 @@ def decode(line: bytes) -> Line:
 
 
 def _message(custom_id: str, answer: "_Message") -> Line:
-    texts = [block.text for block in answer.content if block.type == "text"]
+    blocks = [_Block("text", answer.content)] if isinstance(answer.content, str) else answer.content
+    texts = [block.text for block in blocks if block.type == "text"]
     usage = answer.usage
     reason = answer.stop_reason
     outcome: str
@@ -219,7 +220,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 
 class _Message(msgspec.Struct, gc=False):
-    content: list[_Block]
+    content: list[_Block] | str
     model: str | None = None
     stop_reason: str | None = None
     usage: _Usage | None = None

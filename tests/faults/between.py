@@ -79,6 +79,8 @@ class Between:
                         return
                     connection.sendall(self.answer(call))
                     turn += 1
+                if turn == 0:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
         except OSError:
             return  # the client has hung up, or would not shake hands
 
@@ -99,10 +101,10 @@ class Between:
 
 def _read(reader: BinaryIO, number: int, turn: int) -> Call | None:
     """The next request of a connection; null if there is none."""
-    line = reader.readline()
-    if not line.strip():
+    words = reader.readline().split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/"):
         return None
-    method, path, _ = line.decode().split(" ", 2)
+    method, path = words[0].decode(), words[1].decode()
     headers: dict[str, str] = {}
     while (line := reader.readline().strip()) and b":" in line:
         name, _, value = line.decode().partition(":")

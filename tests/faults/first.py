@@ -27,6 +27,22 @@ selectors.EpollSelector.select = lambda self, timeout=None: select(self, timeout
 """
 
 
+# The same, but replies have as long as ever: where an hour is to pass in seconds, a busy server must not seem dead.
+SLEEP = """
+import asyncio, time
+monotonic, gettime, first, sleep = time.monotonic, time.clock_gettime, {{}}, asyncio.sleep
+
+
+def hurried(clock):
+    now = gettime(clock)
+    return now if clock == time.CLOCK_REALTIME else now + (now - first.setdefault(clock, now)) * ({speed} - 1)
+
+
+time.clock_gettime = hurried
+time.monotonic = lambda: hurried(time.CLOCK_MONOTONIC)
+asyncio.BaseEventLoop.time = lambda self: monotonic()
+asyncio.sleep = lambda delay, result=None: sleep(delay / {speed}, result)
+"""
 # Every other nonce begins with a digit below 8, for rules that strike those, until sixteen are drawn. Then none does,
 # so that whatever strikes a create comes to an end.
 DRAW = """
@@ -39,6 +55,11 @@ secrets.token_hex = lambda size: next(firsts, "f") + token_hex(5)[1:] if size ==
 def hurry(scene: Scene, speed: float) -> None:
     """Let the client's time pass so many times faster."""
     put_first(scene, HURRY.format(speed=speed))
+
+
+def sleep_through(scene: Scene, speed: float) -> None:
+    """Let the time that the client waits by itself pass so many times faster."""
+    put_first(scene, SLEEP.format(speed=speed))
 
 
 def put_first(scene: Scene, code: str) -> None:

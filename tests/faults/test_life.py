@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import BOTH, Json, ended, wait_until
-from tests.faults.first import put_first
+from tests.dispatch.scene import BOTH, PROBE, Json, Scene, ended, wait_until
 from tests.faults.rows import row
 from tests.faults.stories import ROWS, SIZE, Story, Told, by_draw, cases, judge, told
 
@@ -18,19 +17,15 @@ HALF: Json = {"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}
 FAST = 60.0  # of the client's minutes pass in a second
 STORIES = {
     "its lines are refused without end": Story(
-        row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",)
+        row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",), full=True
     ),
-    "the queue has no room for its tokens": Story(row(76), by_draw("create", "token-limit"), dialects=("openai",)),
+    "the queue has no room for its tokens": Story(
+        row(76), by_draw("create", "token-limit"), dialects=("openai",), full=True
+    ),
     "the queue is full": Story(row(76), by_draw("create", "429-queue-full"), dialects=("anthropic",)),
     "half of it expires": Story(row(77), [HALF], None, None),
     "half of it expires and the file is cut": Story(
         row(77), [HALF, {"do": "cut-line", "first": 1}], None, None, full=True
-    ),
-    "it has ended and names no results": Story(
-        row(78), [{"do": "output-null"}], 6, 0, "answers are missing", dialects=("openai",)
-    ),
-    "it has ended and its results have no name": Story(
-        row(78), [{"do": "output-empty"}], 6, 0, "answers are missing", dialects=("openai",), full=True
     ),
     "it has ended and names no results, which are where they always are": Story(
         row(78), [{"do": "output-null"}], dialects=("anthropic",), full=True
@@ -71,6 +66,26 @@ STORIES = {
         row(87), [LOST, {"do": "list-empty-more"}], 1, 0, "makes no sense", speed=FAST, voids=0, adrift=True, full=True
     ),
     "a listing that repeats itself": Story(row(87), [LOST, {"do": "list-repeat", "first": 4}], voids=0, full=True),
+    "a listing of many pages, some of which cannot be had": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-cursor-gone", "nth": [2, 5]}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+    ),
+    "a listing of many pages that overlap": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-duplicates"}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+        full=True,
+    ),
+    "a listing of many pages that are all the first": Story(
+        row(87),
+        [LOST, {"do": "foreign"}, {"do": "list-repeat", "first": 4}],
+        emulator=("--limit", "page=2"),
+        voids=0,
+        full=True,
+    ),
     "a listing that shows rows twice": Story(row(87), [LOST, {"do": "list-duplicates"}], voids=0, full=True),
     "a listing that lags": Story(row(88), [LOST, {"do": "list-lag", "seconds": 0.7}], voids=0),
     "a listing that is older than its reply": Story(
@@ -93,6 +108,7 @@ def test_a_run_survives(told: Told, name: str, dialect: str) -> None:
 
 
 @row(76)
+@pytest.mark.full
 def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> None:
     scene = stage("openai", "--limit", "enqueued_tokens=800")
     done = scene.run(k=ROWS, size=ROWS)
@@ -101,6 +117,7 @@ def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> No
 
 
 @row(80)
+@pytest.mark.full
 def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> None:
     scene = stage("anthropic", rules=[{"do": "cancelled-elsewhere", "seconds": 0.2}])
     assert scene.run(k=ROWS, size=SIZE).code == 1
@@ -112,6 +129,7 @@ def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> N
 
 
 @row(81)
+@pytest.mark.full
 def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere", "key": "^[0-9a-f]"}])
     assert scene.run(k=12, size=12).code == 4
@@ -142,6 +160,7 @@ def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None
 
 
 @row(75)
+@pytest.mark.full
 @pytest.mark.parametrize(("limit", "rules", "size"), [("requests=5", [], SIZE), ("", [{"do": "validation-failed"}], 2)])
 def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
     stage: Stage, limit: str, rules: list[Json], size: int
@@ -155,6 +174,7 @@ def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
 
 
 @row(79)
+@pytest.mark.full
 def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-none", "seconds": 0.1}])
     assert scene.run(k=SIZE, size=SIZE).code == 6
@@ -162,6 +182,20 @@ def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stag
     scene.end_faults()
     assert scene.run(k=SIZE, size=SIZE).code == 6
     done = scene.run("--rebuy-missing", k=SIZE, size=SIZE)
+    assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
+    scene.audit(status=True)
+
+
+@row(78)
+@pytest.mark.parametrize("fault", ["output-null", pytest.param("output-empty", marks=pytest.mark.full)])
+def test_results_that_are_not_named_are_missing_until_they_are(stage: Stage, fault: str) -> None:
+    scene = stage("openai", rules=[{"do": fault}])
+    done = scene.run(k=SIZE, size=SIZE)
+    assert (done.code, done.report["missing"], done.report["answered"]) == (6, SIZE, 0), done
+    assert "answers are missing" in done.stderr
+    assert done.report["spent_usd"] * 1_000_000 > scene.cost()  # maybe paid for, and here it was
+    scene.end_faults()
+    done = scene.run(k=SIZE, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
     scene.audit(status=True)
 
@@ -184,34 +218,17 @@ def test_a_batch_that_never_ends_is_told_of_and_not_bought_again(stage: Stage) -
 @row(86)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_answers_that_were_left_for_too_long_are_told_of_and_not_bought_again(stage: Stage, dialect: str) -> None:
-    scene = stage(dialect)
-    assert scene.run("--detach", k=SIZE, size=SIZE).code in (0, 6)
-    if not scene.journal("stored"):
-        scene.emulator.advance(31 * 86_400)
+    scene = stage(dialect, "--delay", "processing=600")
+    assert scene.run("--detach", k=SIZE, size=SIZE).code == 6
+    scene.emulator.advance(700)
+    wait_until(lambda: scene.emulator.events("ended"))
+    scene.emulator.advance(31 * 86_400)
+    for _ in range(2):
         done = scene.run(k=SIZE, size=SIZE)
         assert done.code == 4, done
         assert "cannot be fetched" in done.stderr
         assert done.report["reserved_usd"] > 0
-        assert scene.run(k=SIZE, size=SIZE).code == 4
     assert len(scene.accepted()) == 1
-    scene.audit()
-
-
-@row(87)
-@pytest.mark.parametrize("fault", ["list-duplicates", "list-cursor-gone", "list-repeat"])
-def test_a_listing_of_many_pages_hides_no_batch(stage: Stage, fault: str) -> None:
-    """A hundred batches to a page: the one that is looked for stands behind those of others."""
-    rules: list[Json] = [{"do": "foreign", "on": "create"}, {"do": fault, "first": 6}]
-    scene = stage("openai", "--delay", "processing=600", rules=rules)
-    put_first(scene, "import secrets\nt = secrets.token_hex\nsecrets.token_hex = lambda n: t(n)\n")
-    client = scene.start("--detach", k=70, size=1, crash="once-after-reply:2")
-    ended(client)
-    others = scene.run("--detach", k=70, size=1)
-    assert others.code == 6, others
-    scene.emulator.advance(600)
-    done = scene.run(k=70, size=1)
-    assert (done.code, done.report["answered"], scene.billed()) == (0, 70, 70), done
-    assert not scene.journal("void", "unresolved")
     scene.audit(status=True)
 
 
@@ -227,6 +244,7 @@ def test_a_full_store_of_files_stops_the_buying_and_not_the_collecting(stage: St
 
 
 @row(91)
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_key_that_is_revoked_while_a_batch_runs_loses_nothing(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "401-revoked", "on": "poll", "nth": [1]}])
@@ -279,18 +297,26 @@ def test_a_create_that_another_key_sent_is_not_called_void_because_this_one_does
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
-    done = scene.run("--model", f"{dialect}:nobody", "--trial", "always", k=SIZE, size=SIZE)
+    done = scene.program("run", *nobody(scene), "--trial", "always")
     assert done.code == 77, done
     assert not scene.accepted()
     assert not scene.billed()
 
 
 @row(92)
+@pytest.mark.full
 def test_a_model_that_cannot_be_had_in_batches_ends_the_run_and_not_its_requests(stage: Stage) -> None:
     scene = stage("openai")
-    done = scene.run("--model", "openai:nobody", k=SIZE, size=SIZE)
+    done = scene.program("run", *nobody(scene))
+    assert (done.code, done.report["failed"], scene.billed()) == (1, 0, 0), done
     assert "the provider rejected batch" in done.stderr
-    assert not scene.billed()
+
+
+def nobody(scene: Scene) -> list[str]:
+    """How to ask a model that the provider does not have."""
+    url = scene.emulator.openai_url if scene.dialect == "openai" else scene.emulator.anthropic_url
+    words = [*PROBE, "--model", f"{scene.dialect}:nobody", "--base-url", url, "--price", "1,1", "--sample-k", "12"]
+    return [*words, "--json"]
 
 
 @row(93)

@@ -96,6 +96,7 @@ def test_answers_of_another_model_are_not_counted_without_a_word(stage: Stage) -
 
 
 @row(101)
+@pytest.mark.full
 def test_quarantine_holds_the_lines_that_nobody_could_attribute(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "line-unknown-id", "nth": [3]}])
     assert scene.run(k=ROWS, size=SIZE).code == 6
@@ -138,6 +139,7 @@ def test_answers_that_turn_up_later_are_kept_and_nothing_is_asked_for_them(stage
 
 
 @row(100)
+@pytest.mark.full
 def test_a_look_that_finds_nothing_new_changes_nothing(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "line-missing", "nth": [5]}])
     assert scene.run(k=ROWS, size=SIZE).code == 6

@@ -176,7 +176,8 @@ class Batches:
             if fired and name == "list-lag":
                 rows = [batch for batch in rows if batch.accepted.t <= now - fired.seconds]
             shown = [self._seen(batch, "list", n) for batch in rows]
-            found, start = window(shown, after, before, size_of(request, 20, 1000))
+            size = min(size_of(request, 20, 1000), self.desk.settings.limits.page)
+            found, start = window(shown, after, before, size)
             if fired and name == "list-stale":
                 await asyncio.sleep(fired.seconds)
             return reply(views.listed(found, shown[:start], fired))

@@ -182,7 +182,7 @@ class Batches:
             if fired and name == "list-lag":
                 rows = [batch for batch in rows if batch.accepted.t <= now - fired.seconds]
             shown = [self._seen(batch, "list", n) for batch in rows]
-            found = page(shown, after, size_of(request, 20, 100))
+            found = page(shown, after, min(size_of(request, 20, 100), self.desk.settings.limits.page))
             if fired and name == "list-stale":
                 await asyncio.sleep(fired.seconds)
             before = [row["id"] for row in shown].index(found["first_id"]) if found["data"] else 0
