@@ -151,23 +151,21 @@ def _sorted_out(
     missing: list[int] = []
     kept: list[tuple[object, ...]] = []
     trouble: Counter[str] = Counter()
-    cost = 0
-    worst = -(-batch.reserve // batch.rows)
+    cost = unknown = 0
     for row, answer in zip(rows, found, strict=True):
         if answer is None and not undone:
             missing.append(row)
-            cost += worst  # maybe answered, charged and lost on the way
+            unknown += 1  # maybe answered, charged and lost on the way
             continue
         if answer is None:
             again.append(row)
             continue
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1
-        if not answer.usage:
-            cost += worst  # the provider does not say what it used: count the most it can have been
-        else:
+        if answer.usage:
             cost += price.cost(answer.input_tokens, answer.output_tokens)
-        cost += worst * answer.lost
+        else:
+            unknown += 1
         if answer.again:
             again.append(row)
             continue
@@ -191,9 +189,15 @@ def _sorted_out(
         missing=as_ranges(missing),
         lacking=found.count(None),
         strays=strays,
-        cost=cost,
+        cost=cost + _most(batch, unknown, cost),
         trouble=trouble,
     )
+
+
+def _most(batch: Batch, rows: int, beside: int) -> int:
+    """The most that rows can have cost of which nobody knows it: all rows together cost no more than the reserve."""
+    each = batch.most or -(-batch.reserve // batch.rows)
+    return min(rows * each, max(0, batch.reserve - beside))
 
 
 def _frame(kept: list[tuple[object, ...]]) -> pl.DataFrame:

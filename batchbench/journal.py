@@ -58,6 +58,7 @@ class Intent(Event, frozen=True, kw_only=True):
     ranges: Ranges
     rows: int
     reserve: int  # micro-dollars, an upper bound
+    most: int = 0  # micro-dollars, an upper bound for each of the rows; 0 in older journals
 
 
 class Uploaded(Event, frozen=True, kw_only=True):
@@ -233,6 +234,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Ranges
     rows: int
     reserve: int
+    most: int = 0  # of the reserve, for any one row
     state: BatchState = "intent"
     intended: float  # when
     sent: Creating | None = None  # the create, once it has left
@@ -272,6 +274,7 @@ class State(msgspec.Struct, kw_only=True):
                     ranges=event.ranges,
                     rows=event.rows,
                     reserve=event.reserve,
+                    most=event.most,
                     intended=event.at,
                 )
             case Uploaded():

@@ -16,11 +16,12 @@ from anyio import to_thread
 
 from batchbench import crash
 from batchbench.api import Api
+from batchbench.callbook import append, appending, result_line
 from batchbench.errors import BatchbenchError
 from batchbench.mlm import filling, runtimes
 from batchbench.mlm.filling import Pair, Question
 from batchbench.mlm.runtimes import Runtime
-from batchbench.spool import Request, Spool, append, appending, result_line
+from batchbench.spool import Request, Spool
 from batchbench.store import Store
 
 AT_ONCE = 64  # sentences that are computed before their answers are written
@@ -91,7 +92,7 @@ class LocalSpool(Spool):
                 asked.append((request, filling.question(self._runtime, _prompt(request), candidates)))
             except ValueError as error:
                 refused = {"error": {"message": str(error), "type": "invalid_request_error"}}
-                lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused), 0))
+                lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused)))
         said = filling.answers(self._runtime, [question for _, question in asked])
         for (request, question), answer in zip(asked, said, strict=True):
             text = msgspec.json.encode(answer).decode()
@@ -100,7 +101,7 @@ class LocalSpool(Spool):
                 "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": len(question.ids), "completion_tokens": 0},
             }
-            lines.append(result_line(request.custom_id, 200, msgspec.json.encode(body), 0))
+            lines.append(result_line(request.custom_id, 200, msgspec.json.encode(body)))
         return lines
 
 

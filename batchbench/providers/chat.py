@@ -9,18 +9,14 @@ import msgspec
 from batchbench.providers import openai
 from batchbench.providers.seam import Limits, Line, Problem, Verdict
 
-
-class _Lost(msgspec.Struct, gc=False):
-    lost: int = 0
-
-
-_decode_lost = msgspec.json.Decoder(_Lost).decode
+LOST = "call_lost"  # the code of a line about a call that nobody knows the outcome of
 
 
 def decode(line: bytes) -> Line:
-    """A line of the results, with what the spool has noted of calls before the one that succeeded."""
-    answer, lost = openai.decode(line), _decode_lost(line).lost
-    return msgspec.structs.replace(answer, lost=lost) if lost else answer
+    """A line of the results; a lost call is asked again, and may have been charged."""
+    answer = openai.decode(line)
+    lost = answer.error is not None and answer.error.startswith(LOST) and answer.again
+    return msgspec.structs.replace(answer, usage=False) if lost else answer
 
 
 def verdict(problem: Problem) -> Verdict:
@@ -40,4 +36,5 @@ PROVIDER = msgspec.structs.replace(
     check=lambda _: None,
     decode=decode,
     verdict=verdict,
+    half_price=False,
 )

@@ -128,9 +128,7 @@ def decode(line: bytes) -> Line:
 
 def _completion(custom_id: str, answer: "_Completion") -> Line:
     usage = answer.usage
-    if not answer.choices:
-        return Line(custom_id, "failed", model=answer.model, error="no choice in the answer")
-    choice = answer.choices[0]
+    choice = answer.choices[0] if answer.choices else _Choice(message=_Message())
     message = choice.message
     text = _text(message.content)
     outcome: str
