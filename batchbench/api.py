@@ -325,18 +325,13 @@ class Api:
         pause = retry_after(response.headers, time.time())
         return Refused(problem, self._provider.verdict(problem), pause, response.headers)
 
-    async def several(self, call: Callable[[], Awaitable[T]], tries: int) -> T:
-        """Make a call that may be repeated, so many times at most; raises what the last one raised."""
-        try:
-            return await call()
-        except (Refused, Unsent) as error:
-            if not _passes(error):
-                raise
-            failed: list[BaseException] = [error]
+    async def several(self, call: Callable[[], Awaitable[T]], tries: int, failed: Exception) -> T:
+        """Repeat a call that has failed, so many tries at most with that one; raises what the last one raised."""
+        first = [failed]
 
         async def another() -> T:
-            if failed:
-                raise failed.pop()  # most calls succeed at once, and never need the machinery of repeating
+            if first:
+                raise first.pop()
             return await call()
 
         return await self._again(another, tenacity.stop_after_attempt(tries))

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,22 +22,19 @@ class Callbook:
 
     def __init__(self, results: Path, calls: Path) -> None:
         self._results, self._calls = results, calls
-        self.begun = unanswered(calls)  # requests with a call that was neither answered nor refused
+        self.begun = unanswered(calls)  # before this process
         self._lines = appending(results)
         self._notes = appending(calls)
         append(self._notes, b"\n", calls)  # the last note may be torn, and then is nobody's
         self._synced = time.monotonic()
 
-    async def begin(self, names: Iterable[str]) -> None:
+    async def begin(self, names: Sequence[str]) -> None:
         """Note calls that are about to be made; when this returns, that is on disk."""
-        fresh = list(names)
-        self.begun.update(fresh)
-        append(self._notes, "".join(f"+{name}\n" for name in fresh).encode(), self._calls)
+        append(self._notes, "".join(f"+{name}\n" for name in names).encode(), self._calls)
         await to_thread.run_sync(self._sync)
 
     def refused(self, name: str) -> None:
         """A call was answered with a no, or never left, and has cost nothing."""
-        self.begun.discard(name)
         append(self._notes, f"-{name}\n".encode(), self._calls)
 
     def write(self, line: bytes) -> None:

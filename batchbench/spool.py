@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -203,15 +202,35 @@ class Spool:
         """Make every call of a batch that has no result yet."""
         requests = self._left(name)
         book = Callbook(self._results(name), self._calls(name))
-        flying, noted, landed = 0, float("-inf"), anyio.Event()
+        ready: deque[Request] = deque()  # noted, so that they may be called
+        workers, flying, over = 0, 0, False
+        noted, wake, landed = float("-inf"), anyio.Event(), anyio.Event()
 
-        async def fly(request: Request) -> None:
-            nonlocal flying
+        async def work() -> None:
+            # Nothing may tear us away from a call before its outcome is on record: also when we are told to stop.
+            with anyio.CancelScope(shield=True):
+                while ready or not over:
+                    if not ready:
+                        await wake.wait()
+                        continue
+                    request = ready.popleft()
+                    try:
+                        await self._attempt(request, book)
+                    except (Refused, Unsent) as failed:
+                        group.start_soon(again, request, failed)
+                    else:
+                        land()
+
+        async def again(request: Request, failed: Refused | Unsent) -> None:
             try:
-                await self._answer(request, book)
+                await self._again(request, failed, book)
             finally:
-                flying -= 1
-                landed.set()
+                land()
+
+        def land() -> None:
+            nonlocal flying
+            flying -= 1
+            landed.set()
 
         try:
             for one in requests:
@@ -219,21 +238,29 @@ class Spool:
                     book.write(lost_line(one.custom_id, KILLED))
             left = deque(one for one in requests if one.custom_id not in book.begun)
             async with anyio.create_task_group() as group:
-                while left and self._trouble is None and name not in self._called_off:
-                    room = int(self._pace.width) - flying
-                    if room <= 0:
-                        landed = anyio.Event()
-                        await landed.wait()
-                    elif (pause := max(self._pause(left[0]), noted + NOTES - time.monotonic())) > 0:
-                        await anyio.sleep(pause)
-                    else:
-                        share = self._share(left, room)
-                        with anyio.CancelScope(shield=True):  # what is noted is called
-                            await book.begin(request.custom_id for request in share)
-                        noted = time.monotonic()
-                        flying += len(share)
-                        for request in share:
-                            group.start_soon(fly, request)
+                try:
+                    while left and self._trouble is None and name not in self._called_off:
+                        room = int(self._pace.width) - flying
+                        if room <= 0:
+                            landed = anyio.Event()
+                            await landed.wait()
+                        elif (pause := max(self._pause(left[0]), noted + NOTES - time.monotonic())) > 0:
+                            await anyio.sleep(pause)
+                        else:
+                            share = self._share(left, room)
+                            with anyio.CancelScope(shield=True):  # what is noted is called
+                                await book.begin([request.custom_id for request in share])
+                            noted = time.monotonic()
+                            flying += len(share)
+                            ready.extend(share)
+                            wake.set()
+                            wake = anyio.Event()
+                            while workers < flying:
+                                workers += 1
+                                group.start_soon(work)
+                finally:
+                    over = True
+                    wake.set()
         finally:
             book.close()
             self._working.discard(name)
@@ -254,10 +281,49 @@ class Spool:
             share.append(left.popleft())
         return share
 
-    async def _answer(self, request: Request, book: Callbook) -> None:
-        """Make the call of a request, which is noted, and again while it is turned away; put its result on record."""
+    async def _attempt(self, request: Request, book: Callbook) -> None:
+        """Make a call that is noted, and put its outcome on record; raises what has certainly cost nothing."""
+        name = request.custom_id
+        crash.point("spool-call")
+        began = time.monotonic()
         try:
-            await self._api.several(partial(self._attempt, request, book), TRIES)
+            reply = await self._api.reply(PATH, [request.body])
+            line = result_line(name, 200, reply.content)
+        except Refused as refused:
+            book.refused(name)
+            self._pace.heed(refused.headers)
+            if refused.verdict in ("retry", "slot"):
+                self._pace.bad(began, refused.retry_after)
+            raise
+        except Unsent:
+            book.refused(name)
+            self._pace.bad(began)
+            raise
+        except (LostReply, ValueError, RecursionError) as lost:  # or it was answered with something unreadable
+            self._pace.bad(began, lost.retry_after if isinstance(lost, LostReply) else None)
+            book.write(lost_line(name, str(lost)))
+            if self._pace.warnings >= TRIES:
+                self._trouble = BatchbenchError(
+                    f"the server does not answer ({lost}): mend this, then run the same command"
+                )
+        else:
+            self._pace.good()
+            self._pace.heed(reply.headers)
+            book.write(line)
+
+    async def _again(self, request: Request, failed: Refused | Unsent, book: Callbook) -> None:
+        """Repeat a call while it is turned away; what it ends with is its result, or everybody's trouble."""
+
+        async def attempt() -> None:
+            while (pause := self._pause(request)) > 0:  # noqa: ASYNC110 - others may take what was waited for
+                await anyio.sleep(pause)
+            self._pace.take(request.tokens)
+            with anyio.CancelScope(shield=True):
+                await book.begin([request.custom_id])
+                await self._attempt(request, book)
+
+        try:
+            await self._api.several(attempt, TRIES, failed)
         except Unsent as why:
             self._trouble = BatchbenchError(f"the server cannot be reached ({why}): start it and run the same command")
         except Refused as refused:
@@ -267,43 +333,6 @@ class Spool:
             told = refused.problem
             error = {"error": {"message": told.message, "type": told.type, "code": told.code}}
             book.write(result_line(request.custom_id, told.status, msgspec.json.encode(error)))
-
-    async def _attempt(self, request: Request, book: Callbook) -> None:
-        """Make one call; raises what is certain not to have cost anything."""
-        name = request.custom_id
-        if name not in book.begun:
-            while (pause := self._pause(request)) > 0:  # noqa: ASYNC110 - others may take what was waited for
-                await anyio.sleep(pause)
-            self._pace.take(request.tokens)
-        with anyio.CancelScope(shield=True):  # nothing may tear us away before the outcome is on record
-            if name not in book.begun:
-                await book.begin([name])
-            crash.point("spool-call")
-            began = time.monotonic()
-            try:
-                reply = await self._api.reply(PATH, [request.body])
-                line = result_line(name, 200, reply.content)
-            except Refused as refused:
-                book.refused(name)
-                self._pace.heed(refused.headers)
-                if refused.verdict in ("retry", "slot"):
-                    self._pace.bad(began, refused.retry_after)
-                raise
-            except Unsent:
-                book.refused(name)
-                self._pace.bad(began)
-                raise
-            except (LostReply, ValueError, RecursionError) as lost:  # or it was answered with something unreadable
-                self._pace.bad(began, lost.retry_after if isinstance(lost, LostReply) else None)
-                book.write(lost_line(name, str(lost)))
-                if self._pace.warnings >= TRIES:
-                    self._trouble = BatchbenchError(
-                        f"the server does not answer ({lost}): mend this, then run the same command"
-                    )
-            else:
-                self._pace.good()
-                self._pace.heed(reply.headers)
-                book.write(line)
 
     def _left(self, name: str) -> list[Request]:
         """The requests without a result; half a line at the end of the results is cut off first."""
