@@ -135,6 +135,12 @@ class Late(Event, frozen=True, kw_only=True):
     cost: int  # of the whole batch, as it is known now
 
 
+class Looked(Event, frozen=True, kw_only=True):
+    """The results of a stored batch were fetched once more, whole, and held nothing new."""
+
+    nonce: str
+
+
 class Void(Event, frozen=True, kw_only=True):
     """Proved that the create never arrived; the rows are free again, the reservation not yet."""
 
@@ -206,6 +212,7 @@ AnyEvent = (
     | Ended
     | Stored
     | Late
+    | Looked
     | Void
     | Rejected
     | Unresolved
@@ -244,6 +251,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     word: str = ""  # the provider's last word on it, or our reason
     cancelling: bool = False
     stored: Stored | None = None
+    looked: float = 0.0  # when somebody last looked for what it lacks, in vain
     candidates: list[str] = []
 
 
@@ -291,6 +299,8 @@ class State(msgspec.Struct, kw_only=True):
                 self._change(event.nonce, state="stored", stored=event)
             case Late():
                 self._add(event)
+            case Looked():
+                self._change(event.nonce, looked=event.at)
             case Void():
                 self._change(event.nonce, state="void", word=event.reason, closed=event.at)
             case Rejected():
