@@ -33,6 +33,7 @@ LONGEST = 2000  # letters of a complaint that are kept
 PATIENCE = 600.0  # seconds of nothing but failures after which the program stops and says why
 CHUNK = 1 << 20
 MOST = 64 << 20  # bytes of an answer that is no file; the longest honest one is a page of a thousand batches
+IDLE = 4.0  # seconds after which a connection is not used again: many servers close theirs after five, as we send
 GLANCE = 1 << 16  # bytes of a result file that tell whose it is
 T = TypeVar("T")
 SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
@@ -100,9 +101,10 @@ class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our m
 class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
     """Something was sent, and no certain answer came back; `garbled` if it was another answer than a provider gives."""
 
-    def __init__(self, why: str, *, garbled: bool = False) -> None:
+    def __init__(self, why: str, *, garbled: bool = False, retry_after: float | None = None) -> None:
         super().__init__(why)
         self.garbled = garbled
+        self.retry_after = retry_after
 
 
 class Unsent(Exception):  # noqa: N818
@@ -145,26 +147,37 @@ class Api:
         self._note = note
         self._session: aiohttp.ClientSession | None = None
         self._there: tuple[float, float] | None = None  # the provider's time, and our uptime when it was told
+        self._told: str | None = None  # the header that it was read from
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Api"]:
         """Hold a connection open between calls."""
         # Nothing from the environment: a proxy or a certificate bundle is never picked up by accident.
-        async with aiohttp.ClientSession(timeout=_timeout(None), trust_env=False, auto_decompress=False) as session:
+        async with aiohttp.ClientSession(
+            timeout=_timeout(None),
+            connector=aiohttp.TCPConnector(keepalive_timeout=IDLE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+        ) as session:
             self._session = session
             yield self
         self._session = None
 
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
         """Read something, again and again until it works."""
-        return await self._repeated(lambda: self._call("GET", path, query=query))
+
+        async def call() -> bytes:
+            return (await self._call("GET", path, query=query)).content
+
+        return await self._repeated(call)
 
     async def post(self, path: str, body: bytes = b"") -> bytes:
         """Change something in a way that may be repeated without harm; a conflict will not go away by itself."""
 
         async def call() -> bytes:
             try:
-                return await self._call("POST", path, body=[body])
+                return (await self._call("POST", path, body=[body])).content
             except Refused as refused:
                 if refused.problem.status == 409:
                     raise failure(refused) from None
@@ -184,7 +197,11 @@ class Api:
         ).encode()
         form = [head, *body, f"\r\n--{boundary}--\r\n".encode()]
         kind = f"multipart/form-data; boundary={boundary}"
-        return await self._repeated(lambda: self._call("POST", path, body=form, kind=kind))
+
+        async def call() -> bytes:
+            return (await self._call("POST", path, body=form, kind=kind)).content
+
+        return await self._repeated(call)
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
         """Buy something: sent exactly once, on a fresh connection that nobody reuses."""
@@ -192,20 +209,24 @@ class Api:
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False) as session:
             crash.point("once-before-send")
-            try:
-                answer = await self._call("POST", path, body=parts, session=session)
-            except Refused as refused:
-                status = refused.problem.status
-                garbled = refused.verdict == "garbled" or status < 400
-                if status >= 500 or status in (408, 409) or garbled:
-                    raise LostReply(str(refused), garbled=garbled) from None
-                raise
-            except FAILURES as error:
-                if not SENT.get(type(error), True):
-                    raise Unsent(self._words(error)) from None
-                raise LostReply(self._words(error)) from None
+            answer = await self.reply(path, parts, session)
             crash.point("once-after-reply")
-            return answer
+            return answer.content
+
+    async def reply(self, path: str, parts: Sequence[bytes], session: aiohttp.ClientSession | None = None) -> Reply:
+        """Make one call that may cost something, not repeated; raises Refused, Unsent or LostReply."""
+        try:
+            return await self._call("POST", path, body=parts, session=session)
+        except Refused as refused:
+            status = refused.problem.status
+            garbled = refused.verdict == "garbled" or status < 400
+            if status >= 500 or status in (408, 409) or garbled:
+                raise LostReply(str(refused), garbled=garbled, retry_after=refused.retry_after) from None
+            raise
+        except FAILURES as error:
+            if not SENT.get(type(error), True):
+                raise Unsent(self._words(error)) from None
+            raise LostReply(self._words(error)) from None
 
     async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
         """Read a file piece by piece; its length, which proves nothing about its completeness."""
@@ -233,12 +254,6 @@ class Api:
                 crash.point("download-piece")
         return received
 
-    async def reply(self, path: str, body: bytes) -> Reply:
-        """Make one call, not repeated; raises Refused, or one of FAILURES."""
-        headers: dict[str, str] = {}
-        content = await self._call("POST", path, body=[body], keep=headers)
-        return Reply(content, headers)
-
     async def peek(self, path: str) -> bytes:
         """The beginning of a file."""
         found = b""
@@ -262,17 +277,20 @@ class Api:
         body: Sequence[bytes] = (),
         kind: str = "application/json",
         session: aiohttp.ClientSession | None = None,
-        keep: dict[str, str] | None = None,
-    ) -> bytes:
+    ) -> Reply:
         session = session or self._session
         assert session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
         headers = self._headers()
-        whole = b"".join(body)
-        data = io.BytesIO(whole) if method == "POST" else None
-        if data:
+        data: bytes | io.BytesIO | None = None
+        size = 0
+        if method == "POST":
+            data = b"".join(body)
+            size = len(data)
             headers["Content-Type"] = kind
+            if size > CHUNK:  # else the client would put it on the wire in one piece, and warn about it
+                data = io.BytesIO(data)
         # A server that sends a byte now and then is never silent, and never done.
-        timeout = _timeout(2 * SILENT + len(whole) / UPHILL)
+        timeout = _timeout(2 * SILENT + size / UPHILL)
         async with session.request(
             method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False, timeout=timeout
         ) as response:
@@ -280,9 +298,7 @@ class Api:
             content = await _body(response)
             if response.status != 200:
                 raise self._refused(response, content)
-            if keep is not None:
-                keep.update(_lower(response.headers))
-            return content
+            return Reply(content, response.headers)
 
     def signature(self, salt: str) -> str:
         """What tells one key from another, and nothing else about it."""
@@ -294,9 +310,13 @@ class Api:
 
     def _set_clock(self, headers: Mapping[str, str]) -> None:
         # Times in a provider's answers are compared with this one, for our own clock may be years off.
-        told = _moment(headers.get("Date", ""))
-        if told is not None:
-            self._there = told, uptime()
+        told = headers.get("Date", "")
+        if told == self._told and self._there and uptime() - self._there[1] < 1:
+            return  # the second has not passed: to read it again would say nothing new
+        self._told = told
+        moment = _moment(told)
+        if moment is not None:
+            self._there = moment, uptime()
         else:
             self._there = self._there or (time.time(), uptime())
 
@@ -315,16 +335,23 @@ class Api:
             problem = Problem(status=response.status, message=f"a redirect to {host}, which is not followed")
             verdict = "fatal"
         pause = retry_after(response.headers, time.time())
-        return Refused(self._hidden(problem), verdict, pause, _lower(response.headers))
+        return Refused(self._hidden(problem), verdict, pause, response.headers)
 
     def _hidden(self, problem: Problem) -> Problem:
         """What a provider complains about, without the key that some repeat; a complaint's end is rarely its point."""
         words = {name: self._key.hide(getattr(problem, name))[:LONGEST] for name in ("type", "code", "message")}
         return msgspec.structs.replace(problem, **words)
 
-    async def several(self, call: Callable[[], Awaitable[T]], tries: int) -> T:
-        """Make a call that may be repeated, so many times at most; raises what the last one raised."""
-        return await self._again(call, tenacity.stop_after_attempt(tries))
+    async def several(self, call: Callable[[], Awaitable[T]], tries: int, failed: Exception) -> T:
+        """Repeat a call that has failed, so many tries at most with that one; raises what the last one raised."""
+        first = [failed]
+
+        async def another() -> T:
+            if first:
+                raise first.pop()
+            return await call()
+
+        return await self._again(another, tenacity.stop_after_attempt(tries))
 
     async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
         try:
@@ -459,7 +486,9 @@ def _passes(error: BaseException) -> bool:
     """Whether a failure may be gone the next time."""
     if isinstance(error, Refused):
         return error.verdict in ("retry", "slot", "garbled")
-    return isinstance(error, FAILURES) and not isinstance(error, aiohttp.ClientConnectorCertificateError)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return False
+    return isinstance(error, (Unsent, *FAILURES))
 
 
 _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=60)
@@ -473,7 +502,3 @@ def _pause(state: tenacity.RetryCallState) -> float:
 
 def _timeout(total: float | None) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

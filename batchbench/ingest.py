@@ -172,7 +172,6 @@ def _sorted_out(
             cost += price.cost(answer.input_tokens, answer.output_tokens)
         else:
             untold += 1
-        untold += answer.lost
         if answer.again:
             again.append(row)
         else:
@@ -184,10 +183,15 @@ def _sorted_out(
         missing=as_ranges(missing),
         lacking=found.count(None),
         strays=strays,
-        # What is not told is counted at the most that it can have been; all of it together is what was reserved.
-        cost=min(cost - (-batch.reserve * untold // batch.rows), MOST),
+        cost=min(cost + _most(batch, untold, cost), MOST),
         trouble=trouble,
     )
+
+
+def _most(batch: Batch, rows: int, beside: int) -> int:
+    """The most that rows can have cost of which nobody knows it: all rows together cost no more than the reserve."""
+    each = batch.most or -(-batch.reserve // batch.rows)
+    return min(rows * each, max(0, batch.reserve - beside))
 
 
 def _frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:

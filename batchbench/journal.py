@@ -66,6 +66,7 @@ class Intent(Event, frozen=True, kw_only=True):
     ranges: Ranges
     rows: Row
     reserve: Money  # micro-dollars, an upper bound
+    most: Money = 0  # micro-dollars, an upper bound for each of the rows; 0 in older journals
 
 
 class Uploaded(Event, frozen=True, kw_only=True):
@@ -143,6 +144,12 @@ class Late(Event, frozen=True, kw_only=True):
     cost: Money  # of the whole batch, as it is known now
 
 
+class Looked(Event, frozen=True, kw_only=True):
+    """The results of a stored batch were fetched once more, whole, and held nothing new."""
+
+    nonce: Nonce
+
+
 class Void(Event, frozen=True, kw_only=True):
     """Proved that the create never arrived; the rows are free again, the reservation not yet."""
 
@@ -214,6 +221,7 @@ AnyEvent = (
     | Ended
     | Stored
     | Late
+    | Looked
     | Void
     | Rejected
     | Unresolved
@@ -242,6 +250,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Ranges
     rows: Row
     reserve: Money
+    most: Money = 0  # of the reserve, for any one row
     state: BatchState = "intent"
     intended: float  # when
     sent: Creating | None = None  # the create, once it has left
@@ -251,6 +260,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     word: str = ""  # the provider's last word on it, or our reason
     cancelling: bool = False
     stored: Stored | None = None
+    looked: float = 0.0  # when somebody last looked for what it lacks, in vain
     candidates: list[str] = []
 
 
@@ -285,6 +295,7 @@ class State(msgspec.Struct, kw_only=True):
                     ranges=event.ranges,
                     rows=event.rows,
                     reserve=event.reserve,
+                    most=event.most,
                     intended=event.at,
                 )
             case Uploaded():
@@ -301,6 +312,8 @@ class State(msgspec.Struct, kw_only=True):
                 self._change(event.nonce, state="stored", stored=event)
             case Late():
                 self._add(event)
+            case Looked():
+                self._change(event.nonce, looked=event.at)
             case Void():
                 self._change(event.nonce, state="void", word=event.reason, closed=event.at)
             case Rejected():

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 
 MOST = 64  # calls in flight
+HEADERS = [
+    [f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset")] for kind in ("requests", "tokens")
+]
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s|$)")
 PATIENCE = 60.0  # seconds, the longest that a header makes us wait; what is still too early is turned away
@@ -52,8 +55,9 @@ class Pace:
         self.width = 4.0  # calls at once
         self.calls, self.tokens = Bucket(), Bucket()
         self._now = now
+        self.warnings = 0  # since a call went well
+        self._warned = float("-inf")
         self._not_before = 0.0
-        self._halved = float("-inf")
 
     def wait(self, tokens: int) -> float:
         """Seconds until a call of this size may be made."""
@@ -69,24 +73,31 @@ class Pace:
     def good(self) -> None:
         """A call went well."""
         self.width = min(MOST, self.width + 1 / self.width)
+        self.warnings = 0
 
-    def bad(self, pause: float | None) -> None:
-        """A call was turned away; several at once are one warning."""
+    def bad(self, began: float, pause: float | None = None) -> None:
+        """A call that began then was turned away or lost.
+
+        Those that were in flight at the same time are one warning; from the second warning in a row on, we wait.
+        """
         now = self._now()
-        if now - self._halved > 1.0:
+        if began > self._warned:
+            self._warned = now
+            self.warnings += 1
             self.width = max(1.0, self.width / 2)
-            self._halved = now
+            if self.warnings > 1:
+                pause = max(pause or 0.0, min(2.0**self.warnings / 4, PATIENCE))
         if pause:
             self._not_before = max(self._not_before, now + pause)
 
     def heed(self, headers: Mapping[str, str]) -> None:
         """Learn the limits that an answer tells of, and wait where nothing is left of one."""
         now = self._now()
-        for kind, bucket in (("requests", self.calls), ("tokens", self.tokens)):
-            limit, left = (number(headers.get(f"x-ratelimit-{what}-{kind}", "")) for what in ("limit", "remaining"))
-            bucket.learn(limit, left, now)
+        for (limit_of, left_of, reset_of), bucket in zip(HEADERS, (self.calls, self.tokens), strict=True):
+            left = number(headers.get(left_of, ""))
+            bucket.learn(number(headers.get(limit_of, "")), left, now)
             if left == 0:
-                pause = min(seconds(headers.get(f"x-ratelimit-reset-{kind}", "")), PATIENCE)
+                pause = min(seconds(headers.get(reset_of, "")), PATIENCE)
                 self._not_before = max(self._not_before, now + pause)
 
 

@@ -1,15 +1,15 @@
 """IO: play the batch for a server that has none: one call per request, at the pace the server bears.
 
 A `Spool` answers the calls of OpenAI's Batch API from files in a folder. A batch exists once its input file does; a
-request is done once its line is in the batch's result file. A killed process loses the calls that were in flight and
-nothing else: they are made again, because no server of this kind can be asked what became of them. Every call is noted
-before it is made, so that those of which nobody knows the outcome are at least counted, and paid for in our books.
+request is done once its line is in the batch's result file. No server of this kind can be asked what became of a call,
+so a batch makes no second one for a request whose first may have been charged: its result is that the call was lost.
+It is asked again in another batch, for which the money has to be there. Every call is noted on disk before it is made,
+so that this holds for those, too, that were in flight when the process was killed.
 """
 
-import errno
 import os
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,21 +17,22 @@ from urllib.parse import quote
 
 import anyio
 import msgspec
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from batchbench import crash
-from batchbench.api import FAILURES, GLANCE, Api, Refused, Reply, failure
+from batchbench.api import GLANCE, Api, LostReply, Refused, Unsent, failure
+from batchbench.callbook import Callbook, lost_line, result_line, unanswered, undone_line
 from batchbench.clock import clock_face
 from batchbench.errors import BatchbenchError
 from batchbench.pace import Pace
-from batchbench.plain import mended
+from batchbench.providers.openai import PATH
 from batchbench.providers.seam import Problem
-from batchbench.store import Store, explained, sync
+from batchbench.store import Store, sync
 
-SYNC = 0.5  # seconds between syncs of a result file; the kernel keeps what is written even if we are killed
+NOTES = 0.02  # seconds between syncs of notes: calls that can begin in the meantime are noted together
 UNDONE = ".undone"  # ends the name of the file that tells what a cancelled batch did not get to
-TRIES = 5  # of one request, before its failure is its answer
+TRIES = 5  # of one request that is turned away, before that is its answer
+KILLED = "the process ended while it was being made"
 
 
 class Body(msgspec.Struct):
@@ -54,12 +55,6 @@ class Request(msgspec.Struct):
         return len(bytes(self.body)) // 4 + max(body.max_tokens, body.max_completion_tokens)
 
 
-class Done(msgspec.Struct):
-    """What matters of a line of a result file when work is taken up again."""
-
-    custom_id: str
-
-
 class Spool:
     """OpenAI's Batch API, played on files."""
 
@@ -78,6 +73,7 @@ class Spool:
         self._noted = float("-inf")
         self._pace = pace or Pace()  # of the server, which several runs may call
         self._working: set[str] = set()
+        self._called_off: set[str] = set()
         self._group: TaskGroup | None = None
         self._trouble: BatchbenchError | None = None
 
@@ -98,8 +94,9 @@ class Spool:
         return msgspec.json.encode({"id": name, "bytes": len(content)})
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
-        """Create a batch: the moment its input has its final name, it exists."""
-        del path
+        """Create a batch: the moment its input has its final name, it exists. Anything else is the server's."""
+        if path == PATH:
+            return await self._api.once(path, body)
         order = msgspec.json.decode(body if isinstance(body, bytes) else b"".join(body), type=dict[str, object])
         name = str(order["input_file_id"])
         crash.point("once-before-send")
@@ -130,6 +127,7 @@ class Spool:
         del body
         name = path.removeprefix("/batches/").removesuffix("/cancel")
         self._store.write(self._at(name, ".cancelled"), b"")
+        self._called_off.add(name)
         return self._told(name)
 
     async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
@@ -156,10 +154,9 @@ class Spool:
         if not file.endswith(UNDONE):
             return self._results(file).read_bytes()
         name = file.removesuffix(UNDONE)
-        calls = Calls(self._at(name, ".calls"))
-        lines = [_undone(request.custom_id, calls.lost(request.custom_id)) for request in self._left(name)]
-        calls.close()
-        return b"".join(lines)
+        begun = unanswered(self._calls(name))
+        ids = [request.custom_id for request in self._left(name)]
+        return b"".join(lost_line(one, KILLED) if one in begun else undone_line(one) for one in ids)
 
     def _at(self, name: str, ending: str) -> Path:
         """A file of a batch. Its name is what a journal says, and journals are handed around: it leads nowhere else."""
@@ -170,6 +167,9 @@ class Spool:
 
     def _results(self, name: str) -> Path:
         return self._at(name, ".results.jsonl")
+
+    def _calls(self, name: str) -> Path:
+        return self._at(name, ".calls")
 
     def _told(self, name: str) -> bytes:
         """A batch as OpenAI would tell of it."""
@@ -200,51 +200,148 @@ class Spool:
         return self._at(name, ".cancelled").exists()
 
     def _set_to_work(self, name: str) -> None:
+        if name in self._working or self._group is None or self._cancelled(name):
+            return
         total, done = self._counts(name)
-        if done < total and not self._cancelled(name) and name not in self._working and self._group is not None:
+        if done < total:
             self._working.add(name)
             self._group.start_soon(self._work, name)
 
     async def _work(self, name: str) -> None:
         """Make every call of a batch that has no result yet."""
-        path = self._results(name)
-        calls = Calls(self._at(name, ".calls"))
-        left = self._left(name)
-        handle = appending(path)
-        flying = 0
-        landed = anyio.Event()
+        requests = self._left(name)
+        book = Callbook(self._results(name), self._calls(name))
+        ready: deque[Request] = deque()  # noted, so that they may be called
+        workers, flying, over = 0, 0, False
+        noted, wake, landed = float("-inf"), anyio.Event(), anyio.Event()
 
-        async def fly(request: Request) -> None:
-            nonlocal flying, landed
+        async def work() -> None:
+            # Nothing may tear us away from a call before its outcome is on record: also when we are told to stop.
+            with anyio.CancelScope(shield=True):
+                while ready or not over:
+                    if not ready:
+                        await wake.wait()
+                        continue
+                    request = ready.popleft()
+                    try:
+                        await self._attempt(request, book)
+                    except (Refused, Unsent) as failed:
+                        group.start_soon(again, request, failed)
+                    else:
+                        land()
+
+        async def again(request: Request, failed: Refused | Unsent) -> None:
             try:
-                line = await self._call(request, calls)
-                if line is not None:
-                    append(handle, line, path)
-                    crash.point("spool-line")
+                await self._again(request, failed, book)
             finally:
-                flying -= 1
-                landed.set()
-                landed = anyio.Event()
+                land()
+
+        def land() -> None:
+            nonlocal flying
+            flying -= 1
+            landed.set()
 
         try:
+            for one in requests:
+                if one.custom_id in book.begun:
+                    book.write(lost_line(one.custom_id, KILLED))
+            left = deque(one for one in requests if one.custom_id not in book.begun)
             async with anyio.create_task_group() as group:
-                synced = time.monotonic()
-                for request in left:
-                    while flying >= int(self._pace.width):
-                        with anyio.move_on_after(1.0):
+                try:
+                    while left and self._trouble is None and name not in self._called_off:
+                        room = int(self._pace.width) - flying
+                        if room <= 0:
+                            landed = anyio.Event()
                             await landed.wait()
-                    if self._trouble is not None or self._cancelled(name):
-                        break
-                    flying += 1
-                    group.start_soon(fly, request)
-                    if time.monotonic() - synced > SYNC:
-                        await to_thread.run_sync(os.fdatasync, handle)
-                        synced = time.monotonic()
-            await to_thread.run_sync(os.fdatasync, handle)
+                        elif (pause := max(self._pause(left[0]), noted + NOTES - time.monotonic())) > 0:
+                            await anyio.sleep(pause)
+                        else:
+                            share = self._share(left, room)
+                            with anyio.CancelScope(shield=True):  # what is noted is called
+                                await book.begin([request.custom_id for request in share])
+                            noted = time.monotonic()
+                            flying += len(share)
+                            ready.extend(share)
+                            wake.set()
+                            wake = anyio.Event()
+                            while workers < flying:
+                                workers += 1
+                                group.start_soon(work)
+                finally:
+                    over = True
+                    wake.set()
         finally:
-            os.close(handle)
-            calls.close()
+            book.close()
             self._working.discard(name)
+
+    def _pause(self, request: Request) -> float:
+        """Seconds until the server's limits allow a call of this size."""
+        pause = self._pace.wait(request.tokens)
+        if pause > 2 and time.monotonic() - self._noted > 30:
+            self._noted = time.monotonic()
+            self._note(f"the server's rate limit allows the next call at {clock_face(time.time() + pause)}")
+        return pause
+
+    def _share(self, left: deque[Request], most: int) -> list[Request]:
+        """The requests whose calls may begin now."""
+        share: list[Request] = []
+        while left and len(share) < most and self._pace.wait(tokens := left[0].tokens) <= 0:
+            self._pace.take(tokens)
+            share.append(left.popleft())
+        return share
+
+    async def _attempt(self, request: Request, book: Callbook) -> None:
+        """Make a call that is noted, and put its outcome on record; raises what has certainly cost nothing."""
+        name = request.custom_id
+        crash.point("spool-call")
+        began = time.monotonic()
+        try:
+            reply = await self._api.reply(PATH, [request.body])
+            line = result_line(name, 200, reply.content)
+        except Refused as refused:
+            book.refused(name)
+            self._pace.heed(refused.headers)
+            if refused.verdict in ("retry", "slot"):
+                self._pace.bad(began, refused.retry_after)
+            raise
+        except Unsent:
+            book.refused(name)
+            self._pace.bad(began)
+            raise
+        except (LostReply, ValueError, RecursionError) as lost:  # or it was answered with something unreadable
+            self._pace.bad(began, lost.retry_after if isinstance(lost, LostReply) else None)
+            book.write(lost_line(name, str(lost)))
+            if self._pace.warnings >= TRIES:
+                self._trouble = BatchbenchError(
+                    f"the server does not answer ({lost}): mend this, then run the same command"
+                )
+        else:
+            self._pace.good()
+            self._pace.heed(reply.headers)
+            book.write(line)
+
+    async def _again(self, request: Request, failed: Refused | Unsent, book: Callbook) -> None:
+        """Repeat a call while it is turned away; what it ends with is its result, or everybody's trouble."""
+
+        async def attempt() -> None:
+            while (pause := self._pause(request)) > 0:  # noqa: ASYNC110 - others may take what was waited for
+                await anyio.sleep(pause)
+            self._pace.take(request.tokens)
+            with anyio.CancelScope(shield=True):
+                await book.begin([request.custom_id])
+                await self._attempt(request, book)
+
+        try:
+            await self._api.several(attempt, TRIES, failed)
+        except Unsent as why:
+            self._trouble = BatchbenchError(f"the server cannot be reached ({why}): start it and run the same command")
+        except Refused as refused:
+            if refused.verdict == "fatal":
+                self._trouble = failure(refused)
+                return
+            told = refused.problem
+            error = {"error": {"message": told.message, "type": told.type, "code": told.code}}
+            book.write(result_line(request.custom_id, told.status, msgspec.json.encode(error)))
 
     def _left(self, name: str) -> list[Request]:
         """The requests without a result; half a line at the end of the results is cut off first."""
@@ -255,125 +352,10 @@ class Spool:
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
                 os.truncate(path, whole)
-            done = {msgspec.json.decode(line, type=Done).custom_id for line in content[:whole].split(b"\n")[:-1]}
+            # Every line begins with its id, and what follows may be JSON that only its reader can make sense of.
+            done = {line.split(b'"', 4)[3].decode() for line in content[:whole].split(b"\n")[:-1]}
         return [request for request in self._requests(name) if request.custom_id not in done]
 
     def _requests(self, name: str) -> list[Request]:
         lines = self._input(name).read_bytes().split(b"\n")[:-1]
         return [msgspec.json.decode(line, type=Request) for line in lines]
-
-    async def _call(self, request: Request, calls: "Calls") -> bytes | None:
-        """The result line of one request; null if the server takes no calls from us at all."""
-
-        async def attempt() -> Reply:
-            await self._turn(request.tokens)
-            calls.begin(request.custom_id)
-            crash.point("spool-call")
-            try:
-                reply = await self._api.reply("/chat/completions", bytes(request.body))
-            except Refused as refused:
-                calls.refused(request.custom_id)
-                self._pace.heed(refused.headers)
-                if refused.verdict in ("retry", "slot"):
-                    self._pace.bad(refused.retry_after)
-                raise
-            except FAILURES:
-                self._pace.bad(None)
-                raise
-            self._pace.good()
-            self._pace.heed(reply.headers)
-            return reply
-
-        try:
-            reply = await self._api.several(attempt, TRIES)
-        except Refused as refused:
-            if refused.verdict == "fatal":
-                self._trouble = failure(refused)
-                return None
-            told = refused.problem
-            error = {"error": {"message": told.message, "type": told.type, "code": told.code}}
-            return result_line(
-                request.custom_id, told.status, msgspec.json.encode(error), calls.lost(request.custom_id)
-            )
-        except FAILURES as error:
-            self._trouble = BatchbenchError(
-                f"the server does not answer ({type(error).__name__}): start it and run the same command"
-            )
-            return None
-        return result_line(request.custom_id, 200, reply.content, calls.lost(request.custom_id) - 1)
-
-    async def _turn(self, tokens: int) -> None:
-        """Wait until the server's limits allow a call of this size."""
-        while (pause := self._pace.wait(tokens)) > 0:
-            if pause > 2 and time.monotonic() - self._noted > 30:
-                self._noted = time.monotonic()
-                self._note(f"the server's rate limit allows the next call at {clock_face(time.time() + pause)}")
-            await anyio.sleep(pause)
-        self._pace.take(tokens)
-
-
-class Calls:
-    """Every call of a batch, noted before it is made: what was neither answered nor refused may have been charged."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lost: Counter[str] = Counter()
-        for word in path.read_text().split() if path.exists() else []:  # the last may be torn, and then is nobody's
-            self._lost[word[1:]] += 1 if word[0] == "+" else -1
-        self._handle = appending(path)
-        append(self._handle, b"\n", path)
-
-    def begin(self, custom_id: str) -> None:
-        """A call is about to be made."""
-        self._lost[custom_id] += 1
-        append(self._handle, f"+{custom_id}\n".encode(), self._path)
-
-    def refused(self, custom_id: str) -> None:
-        """It was answered with a no, which costs nothing."""
-        self._lost[custom_id] -= 1
-        append(self._handle, f"-{custom_id}\n".encode(), self._path)
-
-    def lost(self, custom_id: str) -> int:
-        """Calls for a request of which nobody has noted the outcome."""
-        return max(0, self._lost[custom_id])
-
-    def close(self) -> None:
-        """No more calls."""
-        os.close(self._handle)
-
-
-def appending(path: Path) -> int:
-    """A file to which lines are added."""
-    with explained(path):
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def append(handle: int, content: bytes, path: Path) -> None:
-    """Add lines in one write: killed here, they are there or they are not."""
-    with explained(path):
-        if os.write(handle, content) != len(content):  # the half that was written is cut off at the next start
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _undone(custom_id: str, lost: int) -> bytes:
-    """A line about a request that was not made, as OpenAI's error files have it."""
-    error = {"code": "batch_cancelled", "message": "the batch was cancelled before this request was made"}
-    return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error, "lost": lost}) + b"\n"
-
-
-def result_line(custom_id: str, status: int, body: bytes, lost: int) -> bytes:
-    """A line as OpenAI's result files have it, but for `lost`; the server's answer stands in it as it came."""
-    try:
-        inside = msgspec.Raw(_on_one_line(body))
-    except (ValueError, RecursionError):
-        inside = msgspec.Raw(msgspec.json.encode({"error": {"message": body[:500].decode("utf-8", "replace")}}))
-        status = 0
-    whole = {"custom_id": custom_id, "response": {"status_code": status, "body": inside}, "error": None}
-    return msgspec.json.encode(whole | {"lost": lost} if lost else whole) + b"\n"
-
-
-def _on_one_line(document: bytes) -> bytes:
-    try:
-        return msgspec.json.encode(msgspec.json.decode(document))
-    except (ValueError, OverflowError):  # msgspec's errors are ValueErrors; some numbers can be read and not written
-        return mended(document)

@@ -18,7 +18,7 @@ LAYERS = [  # each may import those above it, and its own package
     {"masked", "stereotype", "providers", "given", "examples", "missing"},
     {"probes"},
     {"fetch", "store"},
-    {"datasets", "runs", "api"},
+    {"datasets", "runs", "api", "callbook"},
     {"ingest", "spool"},
     {"mlm"},
     {"compile", "dispatch", "analyze", "audit", "emulator"},

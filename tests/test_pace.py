@@ -85,7 +85,7 @@ def test_an_exhausted_limit_and_a_wish_to_be_left_alone_are_waited_out() -> None
     pace = Pace(watch)
     pace.heed(limits(10**6, 0, 10**9, 10**9, reset="7s"))
     assert pace.wait(1) == pytest.approx(7)
-    pace.bad(20.0)
+    pace.bad(watch(), 20.0)
     assert pace.wait(1) == pytest.approx(20)
     watch.time += 20
     assert pace.wait(1) == pytest.approx(0)
@@ -98,9 +98,23 @@ def test_as_many_calls_at_once_are_made_as_the_server_bears() -> None:
         pace.good()
     assert pace.width == MOST
     for _ in range(30):
-        pace.bad(None)  # turned away together, which is one warning
-    assert pace.width == MOST / 2
+        pace.bad(watch() - 1)  # turned away together, which is one warning
+    assert (pace.width, pace.wait(1)) == (MOST / 2, 0)
     for _ in range(20):
         watch.time += 2
-        pace.bad(None)
+        pace.bad(watch() - 1)
     assert pace.width == 1
+
+
+def test_calls_that_go_wrong_one_after_the_other_are_waited_for_longer_and_longer() -> None:
+    watch = Watch()
+    pace = Pace(watch)
+    waited = []
+    for _ in range(9):
+        pace.bad(watch() - 0.1)
+        waited.append(pace.wait(1))
+        watch.time += waited[-1] + 1
+    assert waited == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    pace.good()
+    pace.bad(watch() - 0.1)
+    assert pace.wait(1) == 0

@@ -13,6 +13,7 @@ from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.ingest import Ingested, ingest
 from batchbench.journal import Batch, Part, Ranges, Stored
 from batchbench.money import dollars
+from batchbench.providers.chat import LOST
 from batchbench.providers.seam import Remote
 from batchbench.runs import Segment
 
@@ -103,7 +104,7 @@ def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
             "run the same command to ask the rest again"
         )
     reason, count = found.trouble.most_common(1)[0] if found.trouble else ("", 0)
-    stopped = reason.startswith(("batch_expired", "batch_cancelled", "expired", "canceled"))
+    stopped = reason.startswith(("batch_expired", "batch_cancelled", "expired", "canceled", LOST))
     if count > max(20, batch.rows // 20) and not stopped:
         work.halt = BatchbenchError(
             f"{count:,} of {batch.rows:,} requests in batch {remote.id} failed alike ({reason[:200]}): "

@@ -1,7 +1,8 @@
 """Coming back: answers that a provider did not hand out with the rest may turn up, for as long as it keeps results.
 
-Once per start, batches that were stored with rows missing are looked at again. What is new is kept beside what was
-there; what was there is never touched. Nothing is asked, so nothing can be paid for twice.
+At a start, batches that were stored with rows missing are looked at again, but not within a day of a look that was in
+vain, unless what they lack is about to be bought again. What is new is kept beside what was there; what was there is
+never touched. Nothing is asked, so nothing can be paid for twice.
 """
 
 import msgspec
@@ -13,16 +14,18 @@ from batchbench.api import FAILURES, Incomplete, ProviderError, Refused
 from batchbench.dispatch.collect import ask_again, most_bytes
 from batchbench.dispatch.work import Work
 from batchbench.ingest import ingest
-from batchbench.journal import Batch, Late, Part, Ranges
+from batchbench.journal import Batch, Late, Looked, Part, Ranges
 from batchbench.runs import Segment
 
+AGAIN = 86_400.0  # seconds after a look in vain; results are large, and most that are lost stay so
 SUFFIX = "late"  # of the names of files; there may be more than one such look at a batch
 
 
 async def look_again(work: Work) -> None:
     """Fetch the results of batches that lack some once more, and keep what is new."""
     for batch in list(work.run.state.batches.values()):
-        if batch.stored and batch.remote and _wanted(work, batch):
+        in_vain = 0 <= work.now - batch.looked < AGAIN and not work.wish.rebuy_missing
+        if batch.stored and batch.remote and not in_vain and _wanted(work, batch):
             await _look(work, batch)
 
 
@@ -49,6 +52,8 @@ async def _look(work: Work, batch: Batch) -> None:
     if not await _keep(work, batch, fresh, number):
         for part in fresh:  # the same as before: the first copy is the record
             (work.run.folder / part.file).unlink()
+        if len(fresh) == len(remote.parts):
+            await work.append(Looked(at=work.now, nonce=batch.nonce))
 
 
 async def _fetched(work: Work, batch: Batch, name: str, path: str) -> Part | None:

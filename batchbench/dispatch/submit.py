@@ -28,13 +28,15 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Ranges
     rows: int
     reserve: int
+    most: int  # of the reserve, for any one row
     requests: list[bytes]
     short: bool = False  # the money ran out before the rows did
 
 
 async def try_out(work: Work) -> None:
     """Ask one harmless question with our parameters, so that a refusal costs one request and not a batch of them."""
-    target, price = work.run.target, work.wish.price.doubled()
+    target = work.run.target
+    price = work.wish.price.doubled() if work.provider.half_price else work.wish.price
     reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
     async with work.common.deciding:
         affordable = work.affordable()
@@ -102,7 +104,15 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
             work.halt = BudgetReached(_out_of_money(work))
             return None
         _check_disk(work, chunk)
-        intent = Intent(at=work.now, nonce=nonce, rep=rep, ranges=chunk.ranges, rows=chunk.rows, reserve=chunk.reserve)
+        intent = Intent(
+            at=work.now,
+            nonce=nonce,
+            rep=rep,
+            ranges=chunk.ranges,
+            rows=chunk.rows,
+            reserve=chunk.reserve,
+            most=chunk.most,
+        )
         await work.append(intent)
         runs.mark(marks, chunk.ranges, runs.IN_FLIGHT)
         return nonce, chunk
@@ -116,7 +126,7 @@ def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | N
     fixed = len(work.run.target.system.encode()) if work.run.target.system else 0
     requests: list[bytes] = []
     taken: Ranges = []
-    size = reserve = 0
+    size = reserve = most = 0
     for first, last in ranges:
         start = first
         while start < last:
@@ -129,13 +139,16 @@ def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | N
                     if row > first:
                         taken.append((first, row))
                     short = size + len(line) <= work.limits.bytes
-                    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, requests=requests, short=short)
+                    return Chunk(
+                        ranges=taken, rows=len(requests), reserve=reserve, most=most, requests=requests, short=short
+                    )
                 requests.append(line)
                 size += len(line)
                 reserve += price
+                most = max(most, price)
             start = stop
         taken.append((first, last))
-    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, requests=requests)
+    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, most=most, requests=requests)
 
 
 def _out_of_money(work: Work) -> str:

@@ -17,11 +17,12 @@ from anyio import to_thread
 
 from batchbench import crash
 from batchbench.api import Api
+from batchbench.callbook import append, appending, result_line
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.mlm import filling, fingerprint, runtimes
 from batchbench.mlm.filling import Pair, Question
 from batchbench.mlm.runtimes import Runtime
-from batchbench.spool import Request, Spool, append, appending, result_line
+from batchbench.spool import Request, Spool
 from batchbench.store import Store
 
 Share = list[tuple[Request, Question]]  # what is computed in one pass
@@ -107,7 +108,7 @@ class LocalSpool(Spool):
             if question.longest > most:
                 why = f"the sentence has {question.longest} tokens, and the model takes {most}"
                 refused = {"error": {"message": why, "type": "invalid_request_error"}}
-                lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused), 0))
+                lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused)))
         asked = [(request, question) for request, question in share if question.longest <= most]
         said = filling.answers(self._runtime, [question for _, question in asked])
         for (request, question), answer in zip(asked, said, strict=True):
@@ -117,7 +118,7 @@ class LocalSpool(Spool):
                 "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": len(question.ids), "completion_tokens": 0},
             }
-            lines.append(result_line(request.custom_id, 200, msgspec.json.encode(body), 0))
+            lines.append(result_line(request.custom_id, 200, msgspec.json.encode(body)))
         return lines
 
 

@@ -4,25 +4,19 @@ The batches of such a server are files in the run's own folder, in OpenAI's form
 batches holds for them; `spool.py` carries them out, one call per request.
 """
 
-from typing import Annotated
-
 import msgspec
 
 from batchbench.providers import openai
 from batchbench.providers.seam import Limits, Line, Problem, Verdict
 
-
-class _Lost(msgspec.Struct, gc=False):
-    lost: Annotated[int, msgspec.Meta(ge=0, lt=1000)] = 0  # each costs as much as an answer can
-
-
-_decode_lost = msgspec.json.Decoder(_Lost).decode
+LOST = "call_lost"  # the code of a line about a call that nobody knows the outcome of
 
 
 def decode(line: bytes) -> Line:
-    """A line of the results, with what the spool has noted of calls before the one that succeeded."""
-    answer, lost = openai.decode(line), _decode_lost(line).lost
-    return msgspec.structs.replace(answer, lost=lost) if lost else answer
+    """A line of the results; a lost call is asked again, and may have been charged."""
+    answer = openai.decode(line)
+    lost = answer.error is not None and answer.error.startswith(LOST) and answer.again
+    return msgspec.structs.replace(answer, usage=False) if lost else answer
 
 
 def verdict(problem: Problem) -> Verdict:
@@ -42,4 +36,5 @@ PROVIDER = msgspec.structs.replace(
     check=lambda _: None,
     decode=decode,
     verdict=verdict,
+    half_price=False,
 )

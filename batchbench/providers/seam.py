@@ -67,8 +67,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     again: bool = False  # not answered through no fault of the request: ask again
     logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token
-    usage: bool = True  # whether the provider said what it used
-    lost: int = 0  # calls for the same request that may have been answered and charged, too
+    usage: bool = True  # whether it is known what was used; if not, it may have been anything
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +133,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     decode: Callable[[bytes], Line]  # raises msgspec.DecodeError on what is not a result line
     problem: Callable[[int, bytes], Problem]
     verdict: Callable[[Problem], Verdict]
+    half_price: bool = True  # whether its batches cost half of what single calls do
     names_batches: bool  # whether a batch carries our nonce, so that a lost create can be found at once
 
 

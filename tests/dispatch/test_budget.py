@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import BOTH, DIALECTS, Json, ended, kill, wait_until
+from tests.dispatch.scene import BOTH, DIALECTS, Json, Scene, ended, kill, wait_until
 
 FAULTS: list[list[Json]] = [
     [],
@@ -13,6 +13,13 @@ FAULTS: list[list[Json]] = [
     [{"do": "500-before", "on": "create", "p": 0.3}, {"do": "expire-half", "seconds": 0.1, "p": 0.3}],
     [{"do": "expire-half", "seconds": 0.1, "p": 0.5}, {"do": "cut-line", "p": 0.3}],
     [{"do": "line-500", "p": 0.1}, {"do": "429-ms", "on": "create", "p": 0.3}],
+]
+CHAT_FAULTS: list[list[Json]] = [
+    [],
+    [{"do": "reset-after", "on": "chat", "p": 0.1}],
+    [{"do": "500-after", "on": "chat", "p": 0.05}, {"do": "429-ms", "on": "chat", "p": 0.1}],
+    [{"do": "html-after", "on": "chat", "p": 0.05}, {"do": "late-act", "on": "chat", "seconds": 0.1, "p": 0.05}],
+    [{"do": "reset-before", "on": "chat", "p": 0.05}, {"do": "502-after", "on": "chat", "p": 0.05}],
 ]
 DAMAGE: list[Json] = [{"do": "line-missing", "p": 0.3}, {"do": "line-malformed", "p": 0.2}]
 
@@ -59,21 +66,24 @@ def test_answers_that_the_provider_lost_count_against_the_budget(stage: Stage, d
     scene.audit(status=True)
 
 
-def play(stage: Stage, seed: int) -> None:
+def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
     """One run with random prices, sizes and faults, killed at random and given more money again and again."""
     chance = random.Random(seed)
-    dialect = chance.choice(DIALECTS)
-    price = f"{chance.randint(1, 900) / 1000},{chance.randint(1, 3000) / 1000}"
-    scene = stage(dialect, "--price", price, "--seed", str(seed), rules=chance.choice(FAULTS))
-    scene.price = price
+    dialect = chance.choice(dialects)
+    chat = dialect == "chat"
+    prices = chance.randint(1, 900) / 1000, chance.randint(1, 3000) / 1000
+    rules = chance.choice(CHAT_FAULTS if chat else FAULTS)
+    scene = stage(dialect, "--price", "{},{}".format(*prices), "--seed", str(seed), rules=rules)
+    scene.price = ",".join(f"{2 * price if chat else price:.3f}" for price in prices)  # single calls are twice as dear
+    audit = scene.audit_without_batches if chat else scene.audit
     rows, size = chance.randint(30, 120), chance.randint(5, 40)
     done = None
     budget = chance.randint(200, 3_000)
     for turn in range(40):
         client = scene.start("--budget", dollars(budget), k=rows, size=size)
         if turn < 3 and chance.random() < 0.6:
-            seen = len(scene.accepted())
-            wait_until(lambda: len(scene.accepted()) > seen or client.poll() is not None)  # noqa: B023
+            seen = bought(scene)
+            wait_until(lambda: bought(scene) > seen or client.poll() is not None)  # noqa: B023
             if client.poll() is None:
                 kill(client)
                 assert scene.cost() <= budget
@@ -81,7 +91,7 @@ def play(stage: Stage, seed: int) -> None:
         done = ended(client)
         assert done.code in (0, 3, 6), (seed, done)
         assert scene.cost() <= budget, (seed, done)
-        scene.audit()
+        audit()
         if done.code != 3:
             break
         budget += chance.randint(500, 5_000) * (turn + 1)
@@ -89,9 +99,15 @@ def play(stage: Stage, seed: int) -> None:
     # Missing is what expired three times, or was cut off in every download; the latter counts as the most it can cost.
     assert done.code == (6 if done.report["missing"] else 0), (seed, done)
     assert micro(done.report["spent_usd"]) >= scene.cost()
-    assert done.report["missing"] or micro(done.report["spent_usd"]) == scene.cost()
+    lost = chat and scene.billed() > done.report["answered"]
+    assert done.report["missing"] or lost or micro(done.report["spent_usd"]) == scene.cost()
     assert done.report["answered"] + done.report["missing"] == rows
-    scene.audit(status=True)
+    scene.audit_without_batches() if chat else scene.audit(status=True)
+
+
+def bought(scene: Scene) -> int:
+    """How often something was bought: batches, or calls."""
+    return scene.billed() if scene.dialect == "chat" else len(scene.accepted())
 
 
 @pytest.mark.parametrize("seed", [0, 1, 18])  # 18 once bought again what a cut download had lost
@@ -99,7 +115,18 @@ def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed
     play(stage, seed)
 
 
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(4, 8))])
+def test_random_losses_and_kills_of_single_calls_never_exceed_a_budget(stage: Stage, seed: int) -> None:
+    play(stage, seed, ("chat",))
+
+
 @pytest.mark.storm
 @pytest.mark.parametrize("seed", range(2, 40))
 def test_many_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("seed", range(8, 40))
+def test_many_random_losses_and_kills_of_single_calls_never_exceed_a_budget(stage: Stage, seed: int) -> None:
+    play(stage, seed, ("chat",))

@@ -1,13 +1,14 @@
 """A server without batches: batchbench plays them, survives being killed, and counts every call that was made."""
 
 import json
+import signal
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import Json, Scene
+from tests.dispatch.scene import Json, Scene, ended, wait_until
 
 KILLED = -9
 ROWS = 40
@@ -30,10 +31,11 @@ def spooled(scene: Scene, pattern: str) -> list[str]:
 
 
 def judge(scene: Scene, rows: int) -> int:
-    """Nothing is lost and every call is accounted for; how many calls nobody knows the outcome of."""
+    """No answer is lost and every call is accounted for; how many calls nobody knows the outcome of."""
     results = [json.loads(line) for line in spooled(scene, "*.results.jsonl")]
-    assert len({line["custom_id"] for line in results}) == len(results) == rows
-    lost = sum(line.get("lost", 0) for line in results)
+    assert len({line["custom_id"] for line in results}) == len(results)
+    lost = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
+    assert len(results) == rows + lost
     calls = spooled(scene, "*.calls")
     assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)
     assert rows <= scene.billed() <= rows + lost
@@ -41,6 +43,10 @@ def judge(scene: Scene, rows: int) -> int:
     assert found["I7"]["looked_at"].startswith(f"{rows} answers")
     assert scene.program("audit").code == 0
     return lost
+
+
+def micro(usd: float) -> int:
+    return round(usd * 1_000_000)
 
 
 @pytest.mark.parametrize("place", ["spool-call:9", "spool-line:1", "spool-line:9"])
@@ -52,7 +58,7 @@ def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(
     assert (done.code, done.report["answered"], done.report["missing"]) == (0, ROWS, 0), done
     lost = judge(scene, ROWS)
     assert (place.startswith("spool-call") and lost > 0) or kept == int(place.partition(":")[2])
-    assert round(done.report["spent_usd"] * 1_000_000) >= scene.cost()
+    assert micro(done.report["spent_usd"]) >= scene.cost()
     before = scene.billed()
     assert scene.run(k=ROWS, size=ROWS).code == 0
     assert scene.billed() == before
@@ -62,16 +68,80 @@ def test_what_nobody_killed_is_called_once_and_costs_what_is_charged(chat: Stage
     scene = chat()
     done = scene.run(k=ROWS, size=ROWS // 2)
     assert (done.code, scene.billed(), judge(scene, ROWS)) == (0, ROWS, 0), done
-    assert round(done.report["spent_usd"] * 1_000_000) == scene.cost()
+    assert micro(done.report["spent_usd"]) == scene.cost()
 
 
 def test_calls_that_are_turned_away_or_lost_are_made_again_and_counted(chat: Stage) -> None:
-    turned_away: list[Json] = [{"do": "429-ms", "on": "chat", "p": 0.1}, {"do": "500-before", "on": "chat", "p": 0.05}]
-    scene = chat(rules=[*turned_away, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
+    turned_away: Json = {"do": "429-ms", "on": "chat", "p": 0.1}
+    scene = chat(rules=[turned_away, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
     done = scene.run(k=ROWS, size=ROWS)
     assert (done.code, done.report["answered"]) == (0, ROWS), done
     assert judge(scene, ROWS) == scene.billed() - ROWS > 0
-    assert round(done.report["spent_usd"] * 1_000_000) >= scene.cost()
+    assert micro(done.report["spent_usd"]) >= scene.cost()
+
+
+OTHERS = ("502-after", "408-after", "empty-after", "close-after")
+REST = [pytest.param(fault, marks=pytest.mark.full) for fault in OTHERS]
+
+
+@pytest.mark.parametrize("fault", ["500-after", "html-after", *REST])
+def test_a_call_that_was_charged_and_not_answered_is_made_again_with_money_of_its_own(chat: Stage, fault: str) -> None:
+    scene = chat(rules=[{"do": fault, "on": "chat", "first": 1, "p": 0.2}])
+    budget = 700
+    stopped = scene.run("--budget", f"{budget / 1_000_000}", "--max-tokens", "5", k=ROWS, size=ROWS)
+    assert stopped.code == 3, stopped
+    assert "raise --budget and run the same command" in stopped.stderr
+    assert 0 < scene.cost() <= micro(stopped.report["spent_usd"]) <= budget
+    kept, billed = stopped.report["answered"], scene.billed()
+    done = scene.run("--budget", "1", "--max-tokens", "5", k=ROWS, size=ROWS)
+    assert (done.code, done.report["answered"]) == (0, ROWS), done
+    assert scene.billed() - billed <= ROWS - kept + judge(scene, ROWS)
+    assert scene.billed() > ROWS
+    assert micro(done.report["spent_usd"]) >= scene.cost()
+
+
+def test_a_client_killed_again_and_again_never_spends_more_than_its_budget(chat: Stage) -> None:
+    scene = chat()
+    budget = 600
+    for place in ("spool-call:3", "spool-call:1", "spool-line:2", "spool-call:2", "spool-line:1", "spool-call:4"):
+        ran = scene.run("--budget", f"{budget / 1_000_000}", "--max-tokens", "5", k=ROWS, size=ROWS // 4, crash=place)
+        assert ran.code in (KILLED, 3), ran
+        assert scene.cost() <= budget
+    stopped = scene.run("--budget", f"{budget / 1_000_000}", "--max-tokens", "5", k=ROWS, size=ROWS // 4)
+    assert stopped.code == 3, stopped
+    assert scene.cost() <= micro(stopped.report["spent_usd"]) <= budget
+    done = scene.run("--budget", "1", "--max-tokens", "5", "--rebuy-missing", k=ROWS, size=ROWS // 4)
+    assert (done.code, done.report["answered"]) == (0, ROWS), done
+    judge(scene, ROWS)
+
+
+def test_calls_in_flight_when_a_client_is_told_to_stop_are_waited_for(chat: Stage) -> None:
+    scene = chat()
+    client = scene.start(k=ROWS, size=ROWS)
+    wait_until(lambda: list(scene.home.glob("cache/*/*/spool/*.jsonl")))
+    scene.emulator.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: len(spooled(scene, "*.calls")) > len(spooled(scene, "*.results.jsonl")))
+    client.send_signal(signal.SIGINT)
+    scene.emulator.process.send_signal(signal.SIGCONT)
+    assert ended(client).code == 130
+    assert ROWS > len(spooled(scene, "*.results.jsonl")) == scene.billed() > 0
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code, judge(scene, ROWS), scene.billed()) == (0, 0, ROWS), done
+
+
+def test_a_server_that_loses_every_call_is_not_asked_for_long(chat: Stage) -> None:
+    scene = chat(rules=[{"do": "503-before", "on": "chat"}])
+    done = scene.run(k=ROWS, size=ROWS)
+    assert done.code == 1, done
+    assert "the server does not answer (503" in done.stderr
+    assert len(spooled(scene, "*.calls")) < ROWS
+
+
+def test_a_first_question_is_asked_of_a_server_that_is_not_on_this_machine(chat: Stage) -> None:
+    scene = chat()
+    done = scene.run("--trial", "always", k=ROWS, size=ROWS)
+    assert (done.code, scene.billed()) == (0, ROWS + 1), done
+    assert micro(done.report["spent_usd"]) == scene.cost()
 
 
 def test_a_server_that_refuses_the_key_ends_the_run(chat: Stage) -> None:

@@ -33,6 +33,7 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "passed": ([], ("--trial", "always")),
 }
 OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has a test of its own below
+ELSEWHERE = {"looked"}  # in test_lines.py
 CARRIED = {"exported"}  # never by a dispatcher: test_files.py
 
 
@@ -92,7 +93,7 @@ def test_every_place_in_the_source_is_on_the_list() -> None:
 
 def test_every_event_is_on_the_list() -> None:
     kinds: tuple[type, ...] = journal.AnyEvent.__args__
-    assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *CARRIED}
+    assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *ELSEWHERE, *CARRIED}
 
 
 @row(19)

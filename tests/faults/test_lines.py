@@ -140,9 +140,17 @@ def test_answers_that_turn_up_later_are_kept_and_nothing_is_asked_for_them(stage
 
 @row(100)
 @pytest.mark.full
-def test_a_look_that_finds_nothing_new_changes_nothing(stage: Stage) -> None:
+def test_a_look_that_finds_nothing_new_is_not_taken_again_the_same_day(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "line-missing", "nth": [5]}])
     assert scene.run(k=ROWS, size=SIZE).code == 6
+    stored = scene.journal("stored", "late")
+    for place in ("before-looked", "mid-looked", "after-looked"):
+        assert scene.run(k=ROWS, size=SIZE, crash=f"{place}:1").code == -9
+    assert scene.run(k=ROWS, size=SIZE).code == 6
+    lacking = {event["nonce"] for event in stored if event["missing"]}
+    assert (scene.journal("stored", "late"), len(scene.journal("looked"))) == (stored, len(lacking))
     before = scene.audit(status=True)["snapshot"]
+    downloads = len(scene.emulator.events("downloaded"))
     assert scene.run(k=ROWS, size=SIZE).code == 6
     scene.audit(status=True, before=before)
+    assert len(scene.emulator.events("downloaded")) == downloads
