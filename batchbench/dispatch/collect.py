@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import anyio
 import msgspec
 from anyio import to_thread
 
@@ -129,6 +130,9 @@ async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
         segment = Segment(work.run, batch.nonce, part)
         try:
             await work.api.download(path, segment.take, most_bytes(work, batch))
+        except anyio.get_cancelled_exc_class():
+            segment.drop()  # another download has failed, maybe for want of space
+            raise
         except (Refused, Incomplete, *FAILURES) as error:
             segment.drop()
             if isinstance(error, Refused) and error.verdict not in ("retry", "slot"):
