@@ -35,10 +35,12 @@ from batchbench.attempts import (
 )
 from batchbench.cells import Cells, Measured, Values
 from batchbench.missing import Group, Imbalance, missing
+from batchbench.plain import plain
 from batchbench.schema import Manifest, Params, Probe
 from batchbench.store import Store, checked_shards
 
 FORMAT = 1  # of metrics.json
+NAMED = 5  # models that a note about several lists
 SUSPICIOUS = 0.01  # a p-value below this is worth a note
 
 
@@ -280,7 +282,8 @@ def _stamps(sample: Sample) -> list[str]:
 def _others(sample: Sample) -> list[str]:
     """Answers of models that were not asked: a provider may fall back on another, or move a name to a newer one."""
     asked = sample.origin.model.partition(":")[2]
-    told = ", ".join(f"{name} {count:,}" for name, count in sample.models.items())
+    names = [f"{plain(name[:80])} {count:,}" for name, count in sample.models.items()]
+    told = ", ".join(names[:NAMED] + [f"{len(names) - NAMED} more"] * (len(names) > NAMED))
     if len(sample.models) > 1:
         return [f"answers of several models are counted together here: {told}"]
     # A name goes on with the version that it stands for, or with the address of the server.

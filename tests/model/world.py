@@ -23,6 +23,7 @@ from batchbench.emulator.faults import Faults, Rule
 from batchbench.emulator.limits import Delays
 from batchbench.emulator.server import Server
 from batchbench.errors import BatchbenchError
+from batchbench.keys import Secret
 from batchbench.money import Price
 from batchbench.providers.seam import Limits
 from batchbench.store import Store
@@ -207,7 +208,7 @@ class Client:
     async def _live(self, act: Act) -> None:
         world = self.world
         root = "openai/v1" if world.dialect == "openai" else "anthropic"
-        api = Api(world.provider, f"http://127.0.0.1:{PORT}/{root}", TOKEN)
+        api = Api(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
         loop = world.loop
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with runs.opened(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import emulator, providers
+from batchbench import emulator, journal, providers
 from batchbench.api import Api, Unsent
 from batchbench.errors import BatchbenchError, UsageError
 from batchbench.keys import Secret
+from batchbench.runs import RunFile, read_journal
 from batchbench.targets import LOOPBACK, checked_url, is_loopback
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
@@ -249,9 +251,16 @@ def test_importing_everything_opens_no_connection() -> None:
 def retold(scene: Scene, url: str) -> None:
     """The run's folder, as somebody else might hand it on."""
     path = scene.run_folder / "run.json"
-    about = json.loads(path.read_bytes())
-    about["target"]["base_url"] = url
-    path.write_text(json.dumps(about))
+    about = msgspec.json.decode(path.read_bytes(), type=RunFile)
+    target = msgspec.structs.replace(about.target, base_url=url)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(about, target=target)))
+    history, told, crc = path.with_name("journal"), b"", 0
+    for seq, event in enumerate(read_journal(history).events):
+        if isinstance(event, journal.Opened):
+            event = msgspec.structs.replace(event, target=target.slug)
+        line, crc = journal.line(event, seq, crc)
+        told += line
+    history.write_bytes(told)
 
 
 def test_a_folder_does_not_choose_where_a_key_is_sent(stage: Stage) -> None:
