@@ -95,6 +95,7 @@ def test_a_mistake_is_one_line_and_its_own_exit_code(
     assert not list(tmp_path.glob("cache/*/*/run.json"))
 
 
+@pytest.mark.full
 def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_path: Path) -> None:
     words = ["gest", "--set", "data=sample", "--model", "sim:random", "--home", tmp_path, "--quiet"]
     try:

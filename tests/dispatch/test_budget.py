@@ -110,7 +110,8 @@ def bought(scene: Scene) -> int:
     return scene.billed() if scene.dialect == "chat" else len(scene.accepted())
 
 
-@pytest.mark.parametrize("seed", [0, 1, 18])  # 18 once bought again what a cut download had lost
+# 18 once bought again what a cut download had lost
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full), 18])
 def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)
 

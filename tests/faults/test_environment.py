@@ -88,6 +88,7 @@ def test_a_clock_that_is_wrong_hides_no_batch(stage: Stage, dialect: str, days: 
 
 
 @row(44)
+@pytest.mark.full
 def test_a_clock_that_is_set_between_two_starts_makes_no_batch_older(stage: Stage) -> None:
     scene = stage("openai", rules=LOST)
     clock = WrongClock(scene)

@@ -115,7 +115,8 @@ PLACES = ("before-intent", "after-uploaded", "after-creating", "before-created",
 
 
 @row(21)
-@pytest.mark.parametrize("how", ["TERM", pytest.param("INT", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["TERM", "INT"])
 def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: str) -> None:
     def play(places: tuple[str, ...]) -> None:
         scene = scenes[places]

@@ -53,6 +53,7 @@ def test_a_provider_that_is_not_there_at_all_is_given_up_and_nothing_is_owed(sta
 
 
 @row(56)
+@pytest.mark.full
 def test_a_rate_limit_that_lasts_for_hours_is_waited_for_and_explained(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "429-bare", "on": "poll", "first": 300}])  # half a minute apart, on average
     sleep_through(scene, 1000)
