@@ -10,8 +10,6 @@ import io
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from email.utils import parsedate_to_datetime
-from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -23,9 +21,10 @@ from aiohttp import client_exceptions
 
 from batchbench import crash
 from batchbench.clock import clock_face, uptime
-from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.errors import BatchbenchError
 from batchbench.keys import Secret
-from batchbench.providers.seam import Problem, Provider, Verdict
+from batchbench.providers.seam import Problem, Provider
+from batchbench.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, moment, retry_after
 
 CONNECT = 15.0  # seconds
 SILENT = 120.0  # seconds without a byte after which a connection is given up
@@ -79,47 +78,6 @@ SENT: dict[type[BaseException], bool] = {
     OSError: True,
 }
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
-
-
-class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our mistake
-    """The provider said no, which proves that it did nothing."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        verdict: Verdict,
-        retry_after: float | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        super().__init__(f"{problem.status} {problem.code or problem.type}: {problem.message}"[:400])
-        self.problem = problem
-        self.verdict = verdict
-        self.retry_after = retry_after
-        self.headers = headers  # of the answer
-
-
-class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
-    """Something was sent, and no certain answer came back; `garbled` if it was another answer than a provider gives."""
-
-    def __init__(self, why: str, *, garbled: bool = False, retry_after: float | None = None) -> None:
-        super().__init__(why)
-        self.garbled = garbled
-        self.retry_after = retry_after
-
-
-class Unsent(Exception):  # noqa: N818
-    """Nothing was sent: the provider could not be reached."""
-
-
-class Incomplete(Exception):  # noqa: N818
-    """A download ended before its time."""
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """A whole answer with its headers."""
-
-    content: bytes
-    headers: Mapping[str, str]
 
 
 class _EnoughError(Exception):
@@ -314,9 +272,9 @@ class Api:
         if told == self._told and self._there and uptime() - self._there[1] < 1:
             return  # the second has not passed: to read it again would say nothing new
         self._told = told
-        moment = _moment(told)
-        if moment is not None:
-            self._there = moment, uptime()
+        then = moment(told)
+        if then is not None:
+            self._there = then, uptime()
         else:
             self._there = self._there or (time.time(), uptime())
 
@@ -419,48 +377,6 @@ class _Enough:
             self._well = waited
             return waited >= LIMITED
         return waited - self._well >= self._patience
-
-
-class ProviderError(BatchbenchError):
-    """A refusal that nothing more can be done about."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(f"the provider refuses: {refused}")
-        self.refused = refused
-        self.status = refused.problem.status
-
-
-def failure(refused: Refused) -> BatchbenchError:
-    """A refusal as an error of ours."""
-    if refused.verdict == "fatal":
-        return KeyRefusedError(f"the provider refuses the key, the billing or the model: {refused}")
-    return ProviderError(refused)
-
-
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the provider asks us to wait, in seconds; null if it does not say, or says nonsense."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if text is None:
-            continue
-        try:
-            seconds = float(text) * scale
-        except ValueError:
-            moment = _moment(text)
-            if moment is None:
-                continue
-            seconds = moment - now
-        if 0 <= seconds < 10**7:
-            return min(seconds, 900.0)
-    return None
-
-
-def _moment(text: str) -> float | None:
-    """A date in a header, in seconds since 1970; null if it is none."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError, IndexError):
-        return None
 
 
 def _host(url: str) -> str | None:

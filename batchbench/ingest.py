@@ -14,11 +14,13 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from batchbench.journal import Batch, Ranges
+from batchbench.events import Ranges
+from batchbench.journal import Batch
 from batchbench.money import MOST, Price
 from batchbench.plain import mended
 from batchbench.providers.seam import Line, Provider
-from batchbench.runs import ANSWERS, CUT, as_ranges, is_refusal, lines
+from batchbench.results import CUT, is_refusal, lines
+from batchbench.runs import ANSWERS, as_ranges
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 LONGEST = CUT - 1  # bytes of one line; a longer one is set aside unread

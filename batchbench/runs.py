@@ -1,15 +1,13 @@
-"""IO: the folder of one run: its lock, its journal, the provider's bytes and the answers made of them.
+"""IO: the folder of one run: its lock, its journal, and where everything else of it is.
 
 Write order: the provider's bytes, then the answers, then the journal's `stored`. Whatever the journal does not tell of
 has not happened; what it tells of is on disk.
 """
 
 import hashlib
-import io
 import os
 import re
 import secrets
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,20 +17,15 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
-from batchbench import crash, journal
+from batchbench import crash, events, journal
 from batchbench.attempts import LOGPROBS
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.journal import AnyEvent, Batch, Opened, Part, Ranges, State
+from batchbench.events import AnyEvent, Opened, Part, Ranges
+from batchbench.journal import Batch, State
 from batchbench.schema import Manifest
 from batchbench.store import Store, check_links, content, explained, reading, sync
 from batchbench.targets import Target
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-CUT = (16 << 20) + 1  # bytes of a line; an answer is shorter
 ATTEMPTS = 3  # how often a row is asked before it is given up
 ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
     "id": pl.UInt32,
@@ -53,7 +46,7 @@ _not_todo = re.compile(rb"[^\0]")
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: what this folder is a run of."""
 
-    format: int = journal.FORMAT
+    format: int = events.FORMAT
     manifest: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\Z")]  # the name of a folder
     target: Target
 
@@ -214,8 +207,8 @@ def read_run(path: Path) -> RunFile:
         begun = _first_event(path.with_name("journal"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
-    if found.format != journal.FORMAT:
-        raise DataError(f"{path} is of another format than {journal.FORMAT}: use the version that wrote it")
+    if found.format != events.FORMAT:
+        raise DataError(f"{path} is of another format than {events.FORMAT}: use the version that wrote it")
     for event in begun:
         if isinstance(event, Opened) and (event.manifest, event.target) != (found.manifest, found.target.slug):
             raise DataError(f"{path} is not what the journal beside it was begun for: restore it from a backup")
@@ -311,108 +304,6 @@ def answer_files(folder: Path, batch: Batch) -> list[Path]:
     """The files that hold the answers of a batch."""
     parts = batch.stored.parts if batch.stored else []
     return [folder / part.file for part in parts if part.file.startswith("answers/")]
-
-
-class Segment:
-    """A result file on its way to disk, compressed as it comes."""
-
-    def __init__(self, run: Run, nonce: str, part: str) -> None:
-        self._path = run.raw(nonce, part)
-        self._scratch = self._path.with_name(f".scratch-{self._path.name}")
-        self._compressor = zstd.ZstdCompressor(level=3)
-        self._sha256 = hashlib.sha256()
-        self._size = 0
-        self._name = _name_in_ids(nonce)
-        self._tail = b""
-        self.worth = 0, 0  # ids of the batch, and bytes, in what was taken
-        with explained(self._path):
-            self._file = self._scratch.open("wb")
-
-    def take(self, piece: bytes) -> None:
-        """Keep the next piece."""
-        seen = self._tail + piece  # a name may be split between two pieces
-        self._tail = seen[1 - len(self._name) :]
-        self.worth = self.worth[0] + seen.count(self._name), self.worth[1] + len(piece)
-        self._put(self._compressor.compress(piece))
-
-    def _put(self, block: bytes) -> None:
-        with self._dropped_on_failure():
-            self._file.write(block)
-        self._sha256.update(block)
-        self._size += len(block)
-
-    def seal(self) -> Part:
-        """Put the file under its final name, for good."""
-        self._put(self._compressor.flush())
-        with self._dropped_on_failure():
-            crash.point("segment-written")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            crash.point("segment-synced")
-            self._scratch.rename(self._path)
-            crash.point("segment-renamed")
-            sync(self._path.parent)
-        return Part(file=f"raw/{self._path.name}", bytes=self._size, sha256=self._sha256.hexdigest())
-
-    @contextmanager
-    def _dropped_on_failure(self) -> Iterator[None]:
-        try:
-            with explained(self._path):
-                yield
-        except BatchbenchError:
-            self.drop()  # on a full disk, half a file is in the way
-            raise
-
-    def drop(self) -> None:
-        """Forget it; the provider still has it."""
-        with suppress(OSError):  # what could not be written cannot be written now, either
-            self._file.close()
-        self._scratch.unlink(missing_ok=True)
-
-
-def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a kept result file; a line ends at a newline byte and nowhere else.
-
-    What is longer than any answer is cut, so that a file of one endless line fits into memory.
-    """
-    with reading(path) as kept, zstd.open(kept, "rb") as file:
-        left = b""
-        while block := file.read(1 << 20):
-            if len(left) == CUT and b"\n" not in block:
-                continue  # the rest of a line that is cut
-            *whole, left = (left + block).split(b"\n")
-            yield from whole
-            left = left[:CUT]
-        if left:
-            yield left
-
-
-def worth(path: Path, nonce: str) -> tuple[int, int]:
-    """How many ids of a batch a kept result file holds, and how long it is: a fuller copy has more of that."""
-    found = list(lines(path))
-    return sum(line.count(_name_in_ids(nonce)) for line in found), sum(len(line) + 1 for line in found)
-
-
-def _name_in_ids(nonce: str) -> bytes:
-    return f'"{nonce}-'.encode()
-
-
-def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
-    """Keep the answers of a batch."""
-    table = io.BytesIO()
-    answers.write_parquet(table, compression="zstd", compression_level=1, statistics=False)
-    path = run.answers(nonce)
-    crash.point("answers-before")
-    run.store.write(path, table.getbuffer())
-    crash.point("answers-after")
-    sha256 = hashlib.sha256(table.getbuffer()).hexdigest()
-    return Part(file=f"answers/{path.name}", bytes=table.getbuffer().nbytes, sha256=sha256)
-
-
-def is_refusal(path: Path) -> bool:
-    """Whether a kept file is what a provider said of a batch that it refused, and no file of results."""
-    return path.name.endswith("-refusal.jsonl.zst")
 
 
 def new_nonce() -> str:

@@ -20,13 +20,14 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from batchbench import crash
-from batchbench.api import GLANCE, Api, LostReply, Refused, Unsent, failure
+from batchbench.api import GLANCE, Api
 from batchbench.callbook import Callbook, lost_line, result_line, unanswered, undone_line
 from batchbench.clock import clock_face
 from batchbench.errors import BatchbenchError
 from batchbench.pace import Pace
 from batchbench.providers.openai import PATH
 from batchbench.providers.seam import Problem
+from batchbench.replies import LostReply, Refused, Unsent, failure
 from batchbench.store import Store, sync
 
 NOTES = 0.02  # seconds between syncs of notes: calls that can begin in the meantime are noted together

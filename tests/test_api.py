@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import providers
-from batchbench.api import SENT, Api, LostReply, Refused, Unsent, retry_after
+from batchbench.api import SENT, Api
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.keys import Secret
 from batchbench.providers.seam import Problem, Verdict
+from batchbench.replies import LostReply, Refused, Unsent, retry_after
 
 KEY = "sk-canary-4f1d"
 

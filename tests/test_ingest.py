@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchbench import runs
+from batchbench import results, runs
 from batchbench.ingest import Ingested, ingest
 from batchbench.journal import Batch
 from batchbench.money import Price
@@ -25,7 +25,7 @@ def line(row: int, text: str = "Joy") -> bytes:
 
 def read(tmp_path: Path, *lines: bytes, name: str = "n-output") -> Ingested:
     path = tmp_path / f"{name}.jsonl.zst"
-    path.write_bytes(runs.zstd.compress(b"\n".join(lines) + b"\n"))
+    path.write_bytes(results.zstd.compress(b"\n".join(lines) + b"\n"))
     return ingest([path], BATCH, openai.PROVIDER, PRICE)
 
 
@@ -143,9 +143,9 @@ def test_lines_end_at_newlines_and_nowhere_else(blocks: list[bytes], size: int) 
     content = b"\n".join(blocks)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.zst"
-        path.write_bytes(runs.zstd.compress(content))
+        path.write_bytes(results.zstd.compress(content))
         assert (
-            list(runs.lines(path))
+            list(results.lines(path))
             == list(content.split(b"\n"))[: None if not content.endswith(b"\n") and content else -1]
         )
 

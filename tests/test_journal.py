@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import journal
+from batchbench import events, journal
 from batchbench.errors import DataError
-from batchbench.journal import Asked, Created, Creating, Intent, Opened, Rejected, Stored, Uploaded, Void
+from batchbench.events import Asked, Created, Creating, Intent, Opened, Rejected, Stored, Uploaded, Void
 from batchbench.money import Price
 
 PRICE = Price(input=75_000, output=300_000, source="test")
@@ -15,21 +15,21 @@ OPENED = Opened(at=1.0, run="r", manifest="m", target="t")
 ASKED = Asked(at=2.0, items=10, repetitions=1, budget=None, rates=PRICE)
 
 
-def life(nonce: str, reserve: int = 100) -> list[journal.AnyEvent]:
+def life(nonce: str, reserve: int = 100) -> list[events.AnyEvent]:
     return [
         Intent(at=3.0, nonce=nonce, rep=0, ranges=[(0, 10)], rows=10, reserve=reserve),
         Uploaded(at=4.0, nonce=nonce, file="file-1"),
         Creating(at=5.0, nonce=nonce),
         Created(at=6.0, nonce=nonce, remote=f"batch-{nonce}"),
-        journal.Ended(at=7.0, nonce=nonce, state="completed"),
+        events.Ended(at=7.0, nonce=nonce, state="completed"),
         Stored(at=8.0, nonce=nonce, parts=[], answered=10, again=[], missing=[], quarantined=0, cost=40),
     ]
 
 
-EVENTS: list[journal.AnyEvent] = [OPENED, ASKED, *life("a"), *life("b")[:3]]
+EVENTS: list[events.AnyEvent] = [OPENED, ASKED, *life("a"), *life("b")[:3]]
 
 
-def written(events: list[journal.AnyEvent]) -> bytes:
+def written(events: list[events.AnyEvent]) -> bytes:
     content, crc = b"", 0
     for seq, event in enumerate(events):
         line, crc = journal.line(event, seq, crc)
@@ -101,11 +101,11 @@ def test_a_stored_batch_costs_what_it_cost_and_an_open_one_what_it_may() -> None
 
 
 def test_a_trial_is_owed_until_it_is_answered_and_only_an_answer_counts() -> None:
-    events = [OPENED, ASKED, journal.Tried(at=3.0, reserve=50)]
-    assert journal.replay(events).reserved(4.0, 86_400) == 50
-    refused = journal.replay([*events, journal.Failed(at=4.0, reason="no")])
+    tried = [OPENED, ASKED, events.Tried(at=3.0, reserve=50)]
+    assert journal.replay(tried).reserved(4.0, 86_400) == 50
+    refused = journal.replay([*tried, events.Failed(at=4.0, reason="no")])
     assert (refused.reserved(5.0, 86_400), refused.spent(), refused.passed) == (0, 0, [])
-    answered = journal.replay([*events, journal.Passed(at=4.0, cost=9)])
+    answered = journal.replay([*tried, events.Passed(at=4.0, cost=9)])
     assert (answered.reserved(5.0, 86_400), answered.spent(), answered.passed) == (0, 9, [9])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import runs
+from batchbench import results
 from tests.conftest import Run
 
 pytestmark = [
@@ -71,6 +71,6 @@ def test_two_hundred_questions_killed_once_and_resumed(server: str, home: Path, 
     (done,) = json.loads(batchbench(*words, home, "--json").stdout)
     assert (done["asked"], done["answered"], done["missing"]) == (201, 201, 0)
     (folder,) = home.glob("cache/isear-*/chat-*")
-    lines = [line for file in folder.glob("raw/*.zst") for line in runs.lines(file)]
+    lines = [line for file in folder.glob("raw/*.zst") for line in results.lines(file)]
     assert len({json.loads(line)["custom_id"] for line in lines}) == len(lines) == 201
     assert batchbench("audit", "--home", home).returncode == 0

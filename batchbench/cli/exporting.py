@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from batchbench import dispatch, journal, money, providers, runs
+from batchbench import dispatch, events, journal, money, providers, runs
 from batchbench.api import Api
 from batchbench.cli import estimating, output, running, stages
 from batchbench.cli.compiling import Compiled
@@ -175,5 +175,5 @@ def _bring(args: argparse.Namespace, store: Store, folder: Path, mine: dict[str,
             return anyio.run(take)
 
 
-def _count(ranges: journal.Ranges) -> int:
+def _count(ranges: events.Ranges) -> int:
     return sum(stop - start for start, stop in ranges)

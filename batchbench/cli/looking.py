@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import polars as pl
 
-from batchbench import journal, money, probes, providers, runs
+from batchbench import journal, money, probes, providers, results, runs
 from batchbench.attempts import labelled
 from batchbench.audit import Audit, Finding
 from batchbench.audit import audit as audit_run
@@ -285,7 +285,7 @@ def _answer(
         line.decode("utf-8", "replace")
         for part in batch.stored.parts
         if part.file.startswith("raw/")
-        for line in runs.lines(folder / part.file)
+        for line in results.lines(folder / part.file)
         if needle in line
     ]
     kept = answers.row(0, named=True) if answers.height else {}

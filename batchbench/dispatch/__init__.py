@@ -19,7 +19,7 @@ from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve,
 from batchbench.dispatch.submit import submit_some
 from batchbench.dispatch.waiting import what_for
 from batchbench.dispatch.work import Standing, Wish, Work, begin, together
-from batchbench.journal import Cancelling
+from batchbench.events import Cancelling
 
 __all__ = [
     "Clock",

@@ -6,17 +6,19 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench import runs
-from batchbench.api import FAILURES, Incomplete, ProviderError, Refused, failure
+from batchbench import results, runs
+from batchbench.api import FAILURES
 from batchbench.dispatch.reconcile import unresolved
 from batchbench.dispatch.work import Work
 from batchbench.errors import BatchbenchError, BudgetReached
+from batchbench.events import Part, Ranges, Stored
 from batchbench.ingest import Ingested, ingest
-from batchbench.journal import Batch, Part, Ranges, Stored
+from batchbench.journal import Batch
 from batchbench.money import dollars
 from batchbench.providers.chat import LOST
 from batchbench.providers.seam import Remote
-from batchbench.runs import Segment
+from batchbench.replies import Incomplete, ProviderError, Refused, failure
+from batchbench.results import Segment
 
 FETCHES = 5  # how often results that lack something are fetched, each pause three times the one before
 
@@ -57,7 +59,7 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
             work.run.store.write(
                 work.run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.strays) + b"\n"
             )
-        return runs.write_answers(work.run, batch.nonce, found.answers)
+        return results.write_answers(work.run, batch.nonce, found.answers)
 
     answers = await to_thread.run_sync(write)
     stored = Stored(
@@ -147,7 +149,7 @@ async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
 
 def _fuller(work: Work, batch: Batch, segment: Segment, before: Path) -> Part:
     """Seal what was fetched, unless an earlier copy holds as much: one that was cut must not replace it."""
-    if before.exists() and segment.worth <= runs.worth(before, batch.nonce):
+    if before.exists() and segment.worth <= results.worth(before, batch.nonce):
         segment.drop()
         return runs.file_part(before, work.run.folder)
     return segment.seal()

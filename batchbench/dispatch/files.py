@@ -9,13 +9,14 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from batchbench import runs
+from batchbench import results
 from batchbench.dispatch.collect import keep
 from batchbench.dispatch.submit import encode, plan
 from batchbench.dispatch.work import Work, begin
 from batchbench.errors import DataError, UsageError
+from batchbench.events import Exported, Part, Stored
 from batchbench.ingest import CUSTOM_ID, LONGEST, ingest
-from batchbench.journal import Batch, Exported, Part, Stored
+from batchbench.journal import Batch
 from batchbench.money import dollars
 from batchbench.providers.seam import Remote
 
@@ -92,7 +93,7 @@ def _sealed(work: Work, batch: Batch, files: Sequence[Path]) -> list[Part]:
     """Copies of what result files hold of a batch, byte for byte, sealed on disk."""
     sealed = []
     for number, path in enumerate(files):
-        segment = runs.Segment(work.run, batch.nonce, f"{PART}{number}")
+        segment = results.Segment(work.run, batch.nonce, f"{PART}{number}")
         held: list[bytes] = []
         owner = ""
         for line, nonce in _lines(path):

@@ -9,13 +9,15 @@ import msgspec
 import polars as pl
 from anyio import to_thread
 
-from batchbench import runs
-from batchbench.api import FAILURES, Incomplete, ProviderError, Refused
+from batchbench import results, runs
+from batchbench.api import FAILURES
 from batchbench.dispatch.collect import ask_again, most_bytes
 from batchbench.dispatch.work import Work
+from batchbench.events import Late, Looked, Part, Ranges
 from batchbench.ingest import ingest
-from batchbench.journal import Batch, Late, Looked, Part, Ranges
-from batchbench.runs import Segment
+from batchbench.journal import Batch
+from batchbench.replies import Incomplete, ProviderError, Refused
+from batchbench.results import Segment
 
 AGAIN = 86_400.0  # seconds after a look in vain; results are large, and most that are lost stay so
 SUFFIX = "late"  # of the names of files; there may be more than one such look at a batch
@@ -83,7 +85,7 @@ async def _keep(work: Work, batch: Batch, fresh: list[Part], number: int) -> boo
     undone = sorted(set(_rows(found.again)) & set(wanted))
     if answers.is_empty() and not undone:
         return False
-    kept = await to_thread.run_sync(runs.write_answers, work.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
+    kept = await to_thread.run_sync(results.write_answers, work.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
     settled = {*answers["id"], *undone}
     late = Late(
         at=work.now,

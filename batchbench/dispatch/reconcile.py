@@ -3,13 +3,15 @@
 import msgspec
 
 from batchbench import runs
-from batchbench.api import FAILURES, PATIENCE, Incomplete, ProviderError, Refused
+from batchbench.api import FAILURES, PATIENCE
 from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.work import SKEW, Work, refuse
 from batchbench.errors import BatchbenchError, UnresolvedError
+from batchbench.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.ingest import CUSTOM_ID
-from batchbench.journal import Batch, Created, Duplicate, Ended, Foreign, Unresolved, Void
+from batchbench.journal import Batch
 from batchbench.providers.seam import Remote
+from batchbench.replies import Incomplete, ProviderError, Refused
 
 STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
 OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word

@@ -8,14 +8,16 @@ import msgspec
 from anyio import to_thread
 
 from batchbench import runs
-from batchbench.api import LIMITED, PATIENCE, LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.api import LIMITED, PATIENCE
 from batchbench.clock import clock_face
 from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.reconcile import queue_full
 from batchbench.dispatch.work import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached
-from batchbench.journal import Batch, Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.journal import Batch
 from batchbench.money import dollars
+from batchbench.replies import LostReply, ProviderError, Refused, Unsent, failure
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
 GARBLED, LOST = 2, 5  # how often the same requests may arrive damaged, or leave without an answer to be had

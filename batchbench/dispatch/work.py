@@ -10,7 +10,8 @@ from batchbench import runs
 from batchbench.clock import Clock, clock_face
 from batchbench.dispatch.common import Common
 from batchbench.errors import BatchbenchError
-from batchbench.journal import AnyEvent, Asked, Batch, Ranges, Rejected
+from batchbench.events import AnyEvent, Asked, Ranges, Rejected
+from batchbench.journal import Batch
 from batchbench.money import Price
 from batchbench.providers.seam import Calls, Limits, Provider
 from batchbench.runs import Run

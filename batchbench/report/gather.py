@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import journal, money, probes, runs
+from batchbench import events, journal, money, probes, runs
 from batchbench.analyze import FORMAT, Analysis, Estimate
 from batchbench.attempts import UNREADABLE
 from batchbench.errors import DataError, UsageError
@@ -18,7 +18,7 @@ from batchbench.store import Store
 from batchbench.targets import Target
 
 NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
-WORKED = (journal.Intent, journal.Stored)  # events that tell when a run was worked on
+WORKED = (events.Intent, events.Stored)  # events that tell when a run was worked on
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

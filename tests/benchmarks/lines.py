@@ -12,7 +12,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from batchbench import runs
+from batchbench import results
 from batchbench.dispatch.submit import encode
 from batchbench.ingest import ingest
 from batchbench.journal import Batch
@@ -33,7 +33,7 @@ ANSWER = (
     + """
 from batchbench.emulator.openai.codec import Codec
 from batchbench.emulator.persona import persona
-from batchbench.runs import zstd
+from batchbench.results import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
 chunk = encode(work, nonce, 0, [(0, 50_000)], None)
 with zstd.open(results, "wb") as file:
@@ -51,14 +51,14 @@ for first in range(0, count, 50_000):
     batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
     found = ingest([results], batch, provider, price)
     assert found.answers.height == last, found
-    runs.write_answers(run, f"{first:010}", found.answers)
+    results.write_answers(run, f"{first:010}", found.answers)
 """
 )
 BARE = (
     PREPARE
     + """
 encode, decode = provider.encoder(target), openai._decode_answered
-texts = list(runs.lines(results))
+texts = list(results.lines(results))
 for first in range(0, count, 50_000):
     rows = min(50_000, count - first)
     for row, prompt in enumerate(run.prompts(first, first + rows)):

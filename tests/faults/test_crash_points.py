@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import batchbench
-from batchbench import journal
+from batchbench import events
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, DIALECTS, Json, Scene
 from tests.faults.rows import row
@@ -92,7 +92,7 @@ def test_every_place_in_the_source_is_on_the_list() -> None:
 
 
 def test_every_event_is_on_the_list() -> None:
-    kinds: tuple[type, ...] = journal.AnyEvent.__args__
+    kinds: tuple[type, ...] = events.AnyEvent.__args__
     assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *ELSEWHERE, *CARRIED}
 
 

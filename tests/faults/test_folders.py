@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench import journal, runs
+from batchbench import events, journal, runs
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import ended, kill, wait_until
 from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs
@@ -190,12 +190,12 @@ def test_a_journal_of_a_million_lines_is_read_in_seconds(stage: Stage) -> None:
     assert scene.run(k=1).code == 0
     path = scene.run_folder / "journal"
     found = runs.read_journal(path)
-    intent = next(event for event in found.events if isinstance(event, journal.Intent))
+    intent = next(event for event in found.events if isinstance(event, events.Intent))
     seq, crc = len(found.events), found.crc
     with path.open("ab") as file:
         for number in range(500_000):
             nonce = f"{number:010x}"
-            rejected = journal.Rejected(at=intent.at, nonce=nonce, reason="interrupted before it was sent")
+            rejected = events.Rejected(at=intent.at, nonce=nonce, reason="interrupted before it was sent")
             for event in (msgspec.structs.replace(intent, nonce=nonce, ranges=[(1, 2)]), rejected):
                 line, crc = journal.line(event, seq, crc)
                 file.write(line)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import providers
-from batchbench.api import retry_after
 from batchbench.pace import Pace
 from batchbench.providers.seam import Remote, Verdict
+from batchbench.replies import retry_after
 from tests.fuzz.mutants import fuzz, mutants
 
 OPENAI = {

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import journal, providers, runs
+from batchbench import events, providers, results
+from batchbench.events import Stored
 from batchbench.ingest import ingest
-from batchbench.journal import Batch, Stored
+from batchbench.journal import Batch
 from batchbench.money import MOST, Price
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
@@ -48,8 +49,8 @@ SAMPLES = {
 def check(provider: str, lines: list[bytes]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "n-output.jsonl.zst"
-        path.write_bytes(runs.zstd.compress(b"\n".join(lines) + b"\n"))
-        assert b"\n".join(runs.lines(path)) == b"\n".join(lines)
+        path.write_bytes(results.zstd.compress(b"\n".join(lines) + b"\n"))
+        assert b"\n".join(results.lines(path)) == b"\n".join(lines)
         began = time.process_time()
         found = ingest([path], BATCH, providers.load(provider), PRICE)
         assert time.process_time() - began < 1 + 0.5 * len(lines)
@@ -69,7 +70,7 @@ def check(provider: str, lines: list[bytes]) -> None:
             cost=found.cost,
             outcomes=found.outcomes,
         )
-        assert msgspec.json.decode(msgspec.json.encode(stored), type=journal.AnyEvent) == stored
+        assert msgspec.json.decode(msgspec.json.encode(stored), type=events.AnyEvent) == stored
 
 
 @pytest.mark.parametrize("provider", SAMPLES)

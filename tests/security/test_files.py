@@ -21,11 +21,12 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import cli, runs
-from batchbench.api import Api, LostReply
+from batchbench import cli, results, runs
+from batchbench.api import Api
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.keys import Secret
 from batchbench.providers.openai import PROVIDER
+from batchbench.replies import LostReply
 from batchbench.report.overview import anchor
 from batchbench.spool import Spool
 from batchbench.store import Store, check_ours
@@ -249,14 +250,14 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_kept_file_that_explodes_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.zst"
-    with runs.zstd.open(path, "wb") as file:
+    with results.zstd.open(path, "wb") as file:
         for _ in range(256):
             file.write(bytes(MIB))
         file.write(b"\nlast")
     assert path.stat().st_size < MIB
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    lengths = [len(line) for line in runs.lines(path)]
-    assert lengths == [runs.CUT, 4]
+    lengths = [len(line) for line in results.lines(path)]
+    assert lengths == [results.CUT, 4]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
 

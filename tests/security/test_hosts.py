@@ -20,10 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import emulator, journal, providers
-from batchbench.api import Api, Unsent
+from batchbench import emulator, events, journal, providers
+from batchbench.api import Api
 from batchbench.errors import BatchbenchError, UsageError
 from batchbench.keys import Secret
+from batchbench.replies import Unsent
 from batchbench.runs import RunFile, read_journal
 from batchbench.targets import LOOPBACK, checked_url, is_loopback
 from tests.conftest import Run
@@ -256,7 +257,7 @@ def retold(scene: Scene, url: str) -> None:
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(about, target=target)))
     history, told, crc = path.with_name("journal"), b"", 0
     for seq, event in enumerate(read_journal(history).events):
-        if isinstance(event, journal.Opened):
+        if isinstance(event, events.Opened):
             event = msgspec.structs.replace(event, target=target.slug)
         line, crc = journal.line(event, seq, crc)
         told += line
