@@ -8,7 +8,7 @@ from batchbench.errors import UsageError
 from batchbench.schema import Params, Probe
 
 OUTCOMES = ("answered", "refused", "filtered", "truncated", "failed")
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # what polars says to a damaged file
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)  # what polars says to a damaged file
 LOGPROBS = pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64}))  # of an answer's first token
 READ = ("text", "logprobs")  # the columns of an answer that can be read
 

@@ -99,7 +99,7 @@ def _read(store: Store, folder: Path) -> Result:
     probe = probes.load(about.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
-    except (OSError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
     defaults = probe.params()
     changed = {key: value for key, value in about.params.items() if value != getattr(defaults, key, None)}

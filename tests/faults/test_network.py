@@ -38,7 +38,7 @@ STORIES = {
         row(55), [{"do": "429-ms", "on": ["create", "poll", "list"], "p": 0.4}], full=True
     ),
     "creates that come too fast": Story(
-        row(55), by_draw("create", "429-slow-down", "429-ramp-limit", "429-seconds"), full=True
+        row(55), by_draw("create", "429-slow-down", "429-ramp-limit", "429-seconds"), size=3, full=True
     ),
     "all kinds of errors": Story(
         row(58),
@@ -99,7 +99,15 @@ STORIES = {
         full=True,
     ),
     "nonsense about a batch for ever": Story(
-        row(67), [{"do": "html-before", "on": "poll"}], 1, 0, "makes no sense", size=ROWS, speed=FAST, full=True
+        row(67),
+        [{"do": "html-before", "on": "poll"}],
+        1,
+        0,
+        "makes no sense",
+        size=ROWS,
+        speed=FAST,
+        adrift=True,
+        full=True,
     ),
     "nonsense instead of results": Story(
         row(67), in_turn(DOWNLOADS, "html-before", "other-json-before", "empty-before", "null-before"), size=3
