@@ -131,6 +131,8 @@ def read(path: Path, home: Path) -> Sweep:
         raise UsageError(f"{path}: byte {error.start} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: too many brackets inside each other") from None
     return _File(path, text, home).sweep(document)
 
 

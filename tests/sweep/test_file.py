@@ -94,6 +94,7 @@ MISTAKES = [
         "sweep.toml:4: probes 1 (gest)",
         "invalid enum value 'smaple'",
     ),
+    pytest.param("probes = " + "[" * 5000, "sweep.toml: ", "too many brackets", id="brackets"),
 ]
 
 
