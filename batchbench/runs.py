@@ -173,9 +173,10 @@ def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Targ
         if begun and (theirs := read_run(path)) != mine:
             raise DataError(f"{path} is of another run ({theirs.target.name}): move the folder away")
         for name in ("raw", "answers", "quarantine"):
-            (folder / name).mkdir(exist_ok=True)
-            store.sweep(folder / name)
-            sync(folder / name)  # a file that a killed process has just renamed may be built upon
+            with explained(folder / name):
+                (folder / name).mkdir(exist_ok=True)
+                store.sweep(folder / name)
+                sync(folder / name)  # a file that a killed process has just renamed may be built upon
         run = Run(folder, store, manifest_folder, manifest, target)
         run._open()
         try:

@@ -150,7 +150,7 @@ def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
     """The files of a manifest, which are what was compiled, byte for byte."""
     paths = [folder / shard.file for shard in manifest.shards]
     for path, shard in zip(paths, manifest.shards, strict=True):
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != shard.file_sha256:
+        if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
             raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
     return paths
 
