@@ -91,7 +91,7 @@ def judge(story: Story, scene: Scene, done: Ran) -> None:
     if story.answered is not None:
         assert done.report["answered"] == story.answered - story.damaged * len(scene.accepted()), done
     assert story.voids in (None, len(scene.journal("void")))
-    assert {rule["do"] for rule in story.rules if "p" not in rule} <= struck(scene)
+    assert {rule["do"] for rule in story.rules if "p" not in rule} <= struck(scene), struck(scene)
     scene.audit(status=True, unfinished=story.adrift)
     scene.close()
 

@@ -38,7 +38,10 @@ STORIES = {
         row(55), [{"do": "429-ms", "on": ["create", "poll", "list"], "p": 0.4}], full=True
     ),
     "creates that come too fast": Story(
-        row(55), by_draw("create", "429-slow-down", "429-ramp-limit", "429-seconds"), size=3, full=True
+        row(55), by_draw("create", "429-slow-down", "429-seconds"), dialects=("openai",), full=True
+    ),
+    "creates that grow too fast": Story(
+        row(55), by_draw("create", "429-ramp-limit", "429-seconds"), dialects=("anthropic",), full=True
     ),
     "all kinds of errors": Story(
         row(58),
