@@ -251,7 +251,9 @@ def _with_outcome(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def _by_id(rows: pl.DataFrame, needed: list[str], manifest: pl.DataFrame, path: Path) -> pl.DataFrame:
-    beyond = rows.filter((pl.col("id") >= manifest.height) | pl.col("id").is_null())
+    if not rows.schema["id"].is_integer():
+        raise DataError(f"{path}: the column `id` holds {rows.schema['id']}, not the numbers of a manifest's rows")
+    beyond = rows.filter(~pl.col("id").is_between(0, manifest.height - 1) | pl.col("id").is_null())
     if beyond.height:
         raise DataError(
             f"{path}:{beyond['line'][0]}: the manifest has no row {beyond['id'][0]}: were other --set parameters used?"

@@ -445,6 +445,10 @@ def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.C
     written(path, {"custom_id": "a-99999-0", "text": "joy"})
     code, document = outcome_of(words, capsys)
     assert (code, "f:1: the manifest has no row 99999" in str(document["error"])) == (65, True)
+    for ids, complaint in (([-1], "f:1: the manifest has no row -1"), ([0.0], "not the numbers of a manifest's rows")):
+        pl.DataFrame({"id": ids, "text": ["joy"]}).write_parquet(path)  # a row counted from the end is no row
+        code, document = outcome_of(words, capsys)
+        assert (code, complaint in str(document["error"])) == (65, True), document
 
 
 # -- the command -------------------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ ANTHROPIC = [
     (429, "rate_limit_error", "", "Too many requests in the processing queue", "slot"),
     (400, "invalid_request_error", "", "", "refused"),
     (404, "not_found_error", "", "", "refused"),
+    (404, "not_found_error", "", "model: nobody", "fatal"),
     (413, "request_too_large", "", "", "split"),
     (401, "authentication_error", "", "", "fatal"),
     (402, "billing_error", "", "", "fatal"),

@@ -142,7 +142,7 @@ def verdict(problem: Problem) -> Verdict:
     """What to do about an error of the service itself."""
     if problem.code == "enforced_spend_limit_reached" or "API usage limits" in problem.message:
         return "fatal"
-    if problem.status in (401, 402, 403):
+    if problem.status in (401, 402, 403) or (problem.status == 404 and problem.message.startswith("model:")):
         return "fatal"
     if problem.status == 413:
         return "split"
