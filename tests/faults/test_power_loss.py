@@ -135,7 +135,7 @@ def reopened(store: Store, recording: Recording, left: Left) -> None:
 
 
 @row(25, 26)
-@pytest.mark.parametrize("count", [pytest.param(50, marks=[pytest.mark.full, pytest.mark.timeout(1800)]), 6])
+@pytest.mark.parametrize("count", [pytest.param(25, marks=[pytest.mark.full, pytest.mark.timeout(1800)]), 6])
 @pytest.mark.parametrize("seed", [5])
 def test_nothing_is_bought_twice_after_a_power_cut(recording: Recording, tmp_path: Path, count: int, seed: int) -> None:
     """The provider has seen what was sent until then, and perhaps what was sent before the next thing was written."""

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-QUICK, LONG = 50, 1000
+QUICK, LONG = 50, 400
 EFFORTS = [int(os.environ.get("BATCHBENCH_FUZZ", QUICK)), pytest.param(LONG, marks=pytest.mark.full)]
 HARD = [
     b"null", b"-1", b"0", b"1e999", b"NaN", b"18446744073709551616", b"-9223372036854775809", b"9" * 5000, b"true",

@@ -285,4 +285,4 @@ def test_no_order_of_events_breaks_a_promise(small: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(3000)
 def test_no_order_of_many_events_breaks_a_promise(small: Path) -> None:
-    play(small, 400, 50)
+    play(small, 200, 50)
