@@ -26,7 +26,7 @@ store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai"
 price = Price(input=100_000, output=400_000, source="")
 run = Run(home / "run", store, folder, store.manifest(folder), target)
 work = SimpleNamespace(provider=provider, run=run, limits=provider.limits, wish=SimpleNamespace(price=price))
-nonce, results = "0123456789", home / "results.jsonl.zst"
+nonce, kept = "0123456789", home / "results.jsonl.zst"
 """
 ANSWER = (
     PREPARE
@@ -36,7 +36,7 @@ from batchbench.emulator.persona import persona
 from batchbench.results import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
 chunk = encode(work, nonce, 0, [(0, 50_000)], None)
-with zstd.open(results, "wb") as file:
+with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
 """
 )
@@ -49,7 +49,7 @@ for first in range(0, count, 50_000):
     chunk = None
     last = min(50_000, count - first)
     batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
-    found = ingest([results], batch, provider, price)
+    found = ingest([kept], batch, provider, price)
     assert found.answers.height == last, found
     results.write_answers(run, f"{first:010}", found.answers)
 """
@@ -58,7 +58,7 @@ BARE = (
     PREPARE
     + """
 encode, decode = provider.encoder(target), openai._decode_answered
-texts = list(results.lines(results))
+texts = list(results.lines(kept))
 for first in range(0, count, 50_000):
     rows = min(50_000, count - first)
     for row, prompt in enumerate(run.prompts(first, first + rows)):
