@@ -1,7 +1,7 @@
 """Buying: choose rows, promise the money, upload, create. A create is sent once per intent."""
 
 import shutil
-from functools import partial
+from functools import cache, partial
 
 import anyio
 import msgspec
@@ -124,8 +124,12 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
 def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
     """Write requests until the rows, the bytes or the money run out."""
     request = work.provider.encoder(work.run.target)
-    bound, most_tokens = work.wish.price.bound, work.run.target.max_tokens
-    fixed = len(work.run.target.system.encode()) if work.run.target.system else 0
+    fixed, room = len((work.run.target.system or "").encode()), work.limits.bytes
+
+    @cache  # prompts are of a few hundred lengths
+    def bound(prompt_bytes: int) -> int:
+        return work.wish.price.bound(prompt_bytes + fixed, work.run.target.max_tokens)
+
     requests: list[bytes] = []
     taken: Ranges = []
     size = reserve = most = 0
@@ -136,18 +140,19 @@ def encode(work: Work, nonce: str, rep: int, ranges: Ranges, affordable: int | N
             for row, prompt in enumerate(work.run.prompts(start, stop), start):
                 line = request(f"{nonce}-{row}-{rep}", prompt)
                 # A request is longer than its prompt, so its length bounds the prompt's tokens from above.
-                price = bound(len(prompt.encode()) + fixed, most_tokens)
-                if size + len(line) > work.limits.bytes or (affordable is not None and reserve + price > affordable):
+                price = bound(len(prompt.encode()))
+                if size + len(line) > room or (affordable is not None and reserve + price > affordable):
                     if row > first:
                         taken.append((first, row))
-                    short = size + len(line) <= work.limits.bytes
+                    short = size + len(line) <= room
                     return Chunk(
                         ranges=taken, rows=len(requests), reserve=reserve, most=most, requests=requests, short=short
                     )
                 requests.append(line)
                 size += len(line)
                 reserve += price
-                most = max(most, price)
+                if price > most:
+                    most = price
             start = stop
         taken.append((first, last))
     return Chunk(ranges=taken, rows=len(requests), reserve=reserve, most=most, requests=requests)
