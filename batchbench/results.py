@@ -101,8 +101,11 @@ def lines(path: Path) -> Iterator[bytes]:
 
 def worth(path: Path, nonce: str) -> tuple[int, int]:
     """How many ids of a batch a kept result file holds, and how long it is: a fuller copy has more of that."""
-    found = list(lines(path))
-    return sum(line.count(_name_in_ids(nonce)) for line in found), sum(len(line) + 1 for line in found)
+    name, ids, size = _name_in_ids(nonce), 0, 0
+    for line in lines(path):
+        ids += line.count(name)
+        size += len(line) + 1
+    return ids, size
 
 
 def _name_in_ids(nonce: str) -> bytes:

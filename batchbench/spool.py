@@ -8,6 +8,7 @@ so that this holds for those, too, that were in flight when the process was kill
 """
 
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from batchbench.replies import LostReply, Refused, Unsent, failure
 from batchbench.store import Store, sync
 
 NOTES = 0.02  # seconds between syncs of notes: calls that can begin in the meantime are noted together
+ID = re.compile(rb'^\{"custom_id":"([^"]+)"', re.MULTILINE)  # of a line of results
 UNDONE = ".undone"  # ends the name of the file that tells what a cancelled batch did not get to
 TRIES = 5  # of one request that is turned away, before that is its answer
 KILLED = "the process ended while it was being made"
@@ -353,8 +355,8 @@ class Spool:
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
                 os.truncate(path, whole)
-            # Every line begins with its id, and what follows may be JSON that only its reader can make sense of.
-            done = {line.split(b'"', 4)[3].decode() for line in content[:whole].split(b"\n")[:-1]}
+            # Every line begins with its id, unless a power cut left a hole there; the rest is its reader's business.
+            done = {found.decode() for found in ID.findall(content[:whole])}
         return [request for request in self._requests(name) if request.custom_id not in done]
 
     def _requests(self, name: str) -> list[Request]:

@@ -64,6 +64,18 @@ def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(
     assert scene.billed() == before
 
 
+def test_a_hole_in_the_results_that_a_power_cut_left_costs_its_call_and_no_other(chat: Stage) -> None:
+    scene = chat()
+    assert scene.run(k=ROWS, size=ROWS, crash="spool-line:9").code == KILLED
+    (path,) = scene.run_folder.glob("spool/*.results.jsonl")
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], bytes(len(lines[2])), *lines[3:]]))
+    done = scene.run(k=ROWS, size=ROWS)
+    assert (done.code in (0, 6), "Traceback" in done.stderr) == (True, False), done
+    assert done.report["answered"] + done.report["missing"] == ROWS
+    assert micro(done.report["spent_usd"]) >= scene.cost()
+
+
 def test_what_nobody_killed_is_called_once_and_costs_what_is_charged(chat: Stage) -> None:
     scene = chat()
     done = scene.run(k=ROWS, size=ROWS // 2)
