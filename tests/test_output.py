@@ -2,11 +2,8 @@
 
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from batchbench.cli.screen import Screen, eta
 from batchbench.dispatch import Standing
 from tests.conftest import Run
 from tests.sweep.scene import Home, options
+from tests.terminal import shown
 
 GEST = ("gest", "--set", "data=sample", "--sample-k", "20", "--model", "sim:random")
 
@@ -114,28 +112,11 @@ def test_the_time_left_counts_what_the_provider_says_is_done(
 def test_on_a_terminal_there_is_one_screen_for_all_runs_and_results_come_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "batchbench", "run", "gest", "isear", "--set", "data=sample"]
     command += ["--model", "sim:random", "--model", "sim:unbiased", "--home", str(tmp_path)]
-    seen = bytearray()
-    terminal, theirs = pty.openpty()
-
-    def watch() -> None:
-        while True:
-            try:
-                piece = os.read(terminal, 4096)
-            except OSError:  # the last one who held the other end has gone
-                return
-            seen.extend(piece)
-
-    watcher = threading.Thread(target=watch)
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
-        os.close(theirs)
-        watcher.start()
-        out, _ = process.communicate(timeout=60)
-        watcher.join(timeout=20)
+        code, out, seen = shown(command, os.environ)
     finally:
         Home(tmp_path).close()
-        os.close(terminal)
-    assert process.returncode == 0, seen
+    assert code == 0, seen
     names = [f"{probe} sim:{model}" for probe in ("gest", "isear") for model in ("random", "unbiased")]
     for name in names:
         assert out.decode().count(f"{name}: ") == 1

@@ -2,12 +2,9 @@
 
 import json
 import os
-import pty
 import socket
 import subprocess
 import sys
-import termios
-import threading
 import time
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, PROBE, Json, Scene, ended, wait_until
 from tests.faults.rows import row
 from tests.faults.test_storage import ROWS, SIZE, recover
+from tests.terminal import shown
 
 DAY = 86_400
 # Put before everything else that the program imports: from then on its clock is off by what the file says.
@@ -181,31 +179,11 @@ def test_the_interpreters_options_and_the_locale_change_nothing(stage: Stage) ->
 def test_a_terminal_of_twenty_columns_is_wide_enough(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     scene.start(k=1).communicate()
-    terminal, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (5, 20))
-    seen = bytearray()
-
-    def watch() -> None:
-        while True:
-            try:
-                piece = os.read(terminal, 4096)
-            except OSError:  # the last one who held the other end has gone
-                return
-            seen.extend(piece)
-
-    watcher = threading.Thread(target=watch)
     line = [sys.executable, "-m", "batchbench", "run", *PROBE, *scene._whom(), "--price", scene.price]
     line += ["--sample-k", str(ROWS), "--settle", "1", "--home", str(scene.home)]
-    environment = {**os.environ, "OPENAI_API_KEY": scene.emulator.token, "TERM": "xterm"}
-    environment.pop("COLUMNS", None)
-    client = subprocess.Popen(line, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=environment)
-    os.close(theirs)
-    watcher.start()
-    out, _ = client.communicate(timeout=60)
-    watcher.join(timeout=20)
-    os.close(terminal)
-    assert client.returncode == 0, seen
-    assert f"{ROWS} of {ROWS} answered".encode() in out
+    client = shown(line, {**os.environ, "OPENAI_API_KEY": scene.emulator.token}, (5, 20))
+    assert client.code == 0, client.seen
+    assert f"{ROWS} of {ROWS} answered".encode() in client.out
     recover(scene)
 
 
