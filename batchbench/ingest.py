@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from batchbench.journal import Batch
 from batchbench.money import MOST, Price
 from batchbench.plain import mended
 from batchbench.providers.seam import Line, Provider
-from batchbench.results import CUT, is_refusal, lines
+from batchbench.results import CUT, blocks, is_refusal, lines
 from batchbench.runs import ANSWERS, as_ranges
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 LONGEST = CUT - 1  # bytes of one line; a longer one is set aside unread
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 WELL = ("completed", "ended")  # the words of providers for a batch that ran to its end
 MOST_TOKENS = 2**32 - 1  # that a column of counts can hold; what was charged is computed from the true number
+
+Decode = Callable[[bytes], list[Line]]
 
 
 class Ingested(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,38 +56,73 @@ def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price
     files = list(parts)
     if refusals := [file for file in files if is_refusal(file)]:
         return _refused(rows, provider.read(b"\n".join(lines(refusals[0]))).refused, batch)
-    prefix = f"{batch.nonce}-"
-    places = {f"{prefix}{row}-{batch.rep}": place for place, row in enumerate(rows)}
-    found: list[Line | None] = [None] * len(rows)
-    strays: list[bytes] = []
+    reading = _Reading([f"{batch.nonce}-{row}-{batch.rep}" for row in rows], provider.decode)
     cut = False
     for path in files:
-        readable = True
-        for text in lines(path):
-            if not text.strip():
-                continue
-            answer = _decoded(text, provider.decode)
-            readable = answer is not None
-            if answer is None:
-                strays.append(text)
-                answer = _unparsed(text)
-            place = places.get(answer.id)
-            if place is None:
-                if not strays or strays[-1] is not text:
-                    strays.append(text)
-                continue
-            earlier = found[place]
-            if earlier is None or _beats(answer, earlier):
-                found[place] = answer
-            elif answer != earlier and not _beats(earlier, answer):
-                # Two different answers under one id: neither can be trusted to be the row's.
-                strays.append(text)
-                found[place] = _conflict(earlier)
-        cut |= not readable
+        for block in blocks(path):
+            reading.take(block)
+        cut |= not reading.readable
     # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
     # the way, and is not bought again; only where there is no file at all, nothing was done.
-    sorted_out = _sorted_out(rows, found, strays, batch, price, undone=batch.word not in WELL and not files)
+    undone = batch.word not in WELL and not files
+    sorted_out = _sorted_out(rows, reading.found, reading.strays, batch, price, undone=undone)
     return msgspec.structs.replace(sorted_out, cut=cut)
+
+
+class _Reading:
+    """The lines of a batch on their way to their places."""
+
+    def __init__(self, ids: list[str], decode: Decode) -> None:
+        self._decode = decode
+        self._places = {name: place for place, name in enumerate(ids)}
+        self.found: list[Line | None] = [None] * len(ids)
+        self.strays: list[bytes] = []  # lines nobody could attribute
+        self.readable = True  # whether the last line was
+
+    def take(self, block: bytes) -> None:
+        """Take whole lines."""
+        if not self._take_at_once(block):
+            for text in block.split(b"\n"):
+                if text.strip():
+                    self._take_one(text)
+
+    def _take_at_once(self, block: bytes) -> bool:
+        """Nearly every block: lines that can be read, each with one id, of a row that has no answer yet."""
+        if len(block) > LONGEST:
+            return False
+        try:
+            answers = self._decode(block)
+        except UNREADABLE:
+            return False
+        if not len(answers) == block.count(b"\n") == block.count(b'"custom_id"'):
+            return False
+        places = [self._places.get(answer.id, -1) for answer in answers]
+        if -1 in places or len(set(places)) < len(places) or any(self.found[place] is not None for place in places):
+            return False
+        for place, answer in zip(places, answers, strict=True):
+            self.found[place] = answer
+        self.readable = True
+        return True
+
+    def _take_one(self, text: bytes) -> None:
+        """Take a line, whatever it holds."""
+        answer = _decoded(text, self._decode)
+        self.readable = answer is not None
+        if answer is None:
+            self.strays.append(text)
+            answer = _unparsed(text)
+        place = self._places.get(answer.id)
+        if place is None:
+            if self.readable:
+                self.strays.append(text)
+            return
+        earlier = self.found[place]
+        if earlier is None or _beats(answer, earlier):
+            self.found[place] = answer
+        elif answer != earlier and not _beats(earlier, answer):
+            # Two different answers under one id: neither can be trusted to be the row's.
+            self.strays.append(text)
+            self.found[place] = _conflict(earlier)
 
 
 def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested:
@@ -100,17 +139,17 @@ def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested
     )
 
 
-def _decoded(text: bytes, decode: Callable[[bytes], Line]) -> Line | None:
+def _decoded(text: bytes, decode: Decode) -> Line | None:
     if len(text) > LONGEST or (text.count(b'"custom_id"') > 1 and _repeats_its_id(text)):
         return None
     try:
-        return decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return decode(mended(text))
-    except (ValueError, RecursionError):
-        return None
+        answers = decode(text)
+    except UNREADABLE:
+        try:
+            answers = decode(mended(text))
+        except (ValueError, RecursionError):
+            return None
+    return answers[0] if len(answers) == 1 else None
 
 
 def _unparsed(text: bytes) -> Line:
@@ -160,6 +199,7 @@ def _sorted_out(
     answers: list[Line] = []
     trouble: Counter[str] = Counter()
     cost = untold = 0  # micro-dollars, and requests of which nobody knows what they were charged
+    cost_of = cache(price.cost)  # answers are of a few hundred lengths
     for row, answer in zip(rows, found, strict=True):
         if answer is None:
             if undone:
@@ -171,7 +211,7 @@ def _sorted_out(
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1
         if answer.usage:
-            cost += price.cost(answer.input_tokens, answer.output_tokens)
+            cost += cost_of(answer.input_tokens, answer.output_tokens)
         else:
             untold += 1
         if answer.again:

@@ -11,7 +11,7 @@ import batchbench
 
 ROOT = Path(batchbench.__file__).parent
 LAYERS = [  # each may import those above it, and its own package
-    {"errors", "crash", "clock", "pace", "plain", "keys"},
+    {"errors", "crash", "clock", "mounts", "pace", "plain", "keys"},
     {"cells", "marks"},
     {"schema", "money", "targets"},
     {"columns", "events", "prices", "words", "attempts", "predictions"},

@@ -41,7 +41,7 @@ class TestEveryProvider:
     @given(st.binary(max_size=300))
     def test_a_line_of_any_bytes_is_read_or_refused(self, name: str, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            assert isinstance(providers.load(name).decode(line), Line)
+            assert all(isinstance(found, Line) for found in providers.load(name).decode(line))
 
     def test_its_limits_fit_a_shard(self, name: str) -> None:
         limits = providers.load(name).limits
@@ -80,7 +80,7 @@ def choice(content: object = "Joy", finish: str = "stop", refusal: str | None = 
     ],
 )
 def test_openai_answers_are_told_apart(line: bytes, outcome: str, text: str | None) -> None:
-    found = openai.decode(line)
+    [found] = openai.decode(line)
     assert (found.id, found.outcome, found.text, found.again) == ("n-1-0", outcome, text, False)
 
 
@@ -101,7 +101,7 @@ def test_openai_answers_are_told_apart(line: bytes, outcome: str, text: str | No
 def test_openai_failures_are_asked_again_unless_the_request_is_at_fault(
     response: object, error: object, again: bool
 ) -> None:
-    found = openai.decode(json.dumps({"custom_id": "n-1-0", "response": response, "error": error}).encode())
+    [found] = openai.decode(json.dumps({"custom_id": "n-1-0", "response": response, "error": error}).encode())
     assert (found.outcome, found.again) == ("failed", again)
 
 
@@ -109,12 +109,12 @@ def test_openai_log_probabilities_are_those_of_the_first_token() -> None:
     tops = [{"token": "she", "logprob": -0.3, "bytes": []}, {"token": "he", "logprob": -1.4, "bytes": []}]
     choices = choice("she")
     choices[0]["logprobs"] = {"content": [{"token": "she", "logprob": -0.3, "top_logprobs": tops}]}  # type: ignore[index]
-    assert openai.decode(openai_line(choices=choices)).logprobs == [("she", -0.3), ("he", -1.4)]
+    assert openai.decode(openai_line(choices=choices))[0].logprobs == [("she", -0.3), ("he", -1.4)]
 
 
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": -5, "completion_tokens": 1}])
 def test_a_missing_or_nonsensical_usage_is_said_to_be_so(usage: object) -> None:
-    assert not openai.decode(openai_line(usage=usage)).usage
+    assert not openai.decode(openai_line(usage=usage))[0].usage
 
 
 def message(**fields: object) -> dict[str, object]:
@@ -151,12 +151,12 @@ TEXT = [{"type": "text", "text": "(c)"}]
     ],
 )
 def test_anthropic_results_are_told_apart(result: object, outcome: str, text: str | None, again: bool) -> None:
-    found = anthropic.decode(json.dumps({"custom_id": "n-1-0", "result": result}).encode())
+    [found] = anthropic.decode(json.dumps({"custom_id": "n-1-0", "result": result}).encode())
     assert (found.id, found.outcome, found.text, found.again) == ("n-1-0", outcome, text, again)
 
 
 def test_anthropic_input_is_the_sum_of_its_three_parts() -> None:
-    found = anthropic.decode(
+    [found] = anthropic.decode(
         json.dumps({"custom_id": "x", "result": {"type": "succeeded", "message": message(content=TEXT)}}).encode()
     )
     assert (found.input_tokens, found.output_tokens) == (12, 3)

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from batchbench import dispatch as stage
-from batchbench import journal, money, runs, targets
+from batchbench import journal, money, mounts, runs, targets
 from batchbench.cli import output, stages
 from batchbench.cli.compiling import Compiled
 from batchbench.cli.estimating import named, prompt_bytes, settings
@@ -159,6 +159,10 @@ def ask(
             stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
             for one in jobs
         ]
+
+        doubt = mounts.doubt(store.cache) if any(not one.contact.target.emulated for one in jobs) else None
+        if doubt:
+            output.note(args)(doubt)
 
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()

@@ -84,9 +84,12 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     return _message("", decoded(answer, _Message))
 
 
-def decode(line: bytes) -> Line:
-    """A line of the results."""
-    entry = _decode_entry(line)
+def decode(lines: bytes) -> list[Line]:
+    """Lines of the results."""
+    return [_understood(line) for line in _decode_entries(lines)]
+
+
+def _understood(entry: "_Entry") -> Line:
     result = entry.result
     if result.type == "succeeded" and result.message is not None:
         return _message(entry.custom_id, result.message)
@@ -251,7 +254,7 @@ class _Entry(msgspec.Struct, gc=False):
     result: _Result
 
 
-_decode_entry = msgspec.json.Decoder(_Entry).decode
+_decode_entries = msgspec.json.Decoder(_Entry).decode_lines
 
 PROVIDER = Provider(
     name="anthropic",

@@ -12,11 +12,13 @@ from batchbench.providers.seam import Limits, Line, Problem, Verdict
 LOST = "call_lost"  # the code of a line about a call that nobody knows the outcome of
 
 
-def decode(line: bytes) -> Line:
-    """A line of the results; a lost call is asked again, and may have been charged."""
-    answer = openai.decode(line)
-    lost = answer.error is not None and answer.error.startswith(LOST) and answer.again
-    return msgspec.structs.replace(answer, usage=False) if lost else answer
+def decode(lines: bytes) -> list[Line]:
+    """Lines of the results; a lost call is asked again, and may have been charged."""
+    return [msgspec.structs.replace(line, usage=False) if _is_lost(line) else line for line in openai.decode(lines)]
+
+
+def _is_lost(line: Line) -> bool:
+    return line.again and line.error is not None and line.error.startswith(LOST)
 
 
 def verdict(problem: Problem) -> Verdict:

@@ -112,18 +112,16 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     return _completion("", decoded(answer, _Completion))
 
 
-def decode(line: bytes) -> Line:
-    """A line of the output or of the error file."""
-    try:
-        answered = _decode_answered(line)  # at one go, as nearly all are
+def decode(lines: bytes) -> list[Line]:
+    """Lines of the output or of the error file."""
+    try:  # as nearly all are
+        return [_completion(line.custom_id, line.response.body) for line in _decode_answered(lines)]
     except msgspec.ValidationError:
-        return _decode_other(line)
-    return _completion(answered.custom_id, answered.response.body)
+        return [_understood(line) for line in _decode_results(lines)]
 
 
-def _decode_other(line: bytes) -> Line:
+def _understood(result: "_Result") -> Line:
     """A line of which nothing is taken for granted."""
-    result = _decode_result(line)
     response = result.response
     if response is None:
         error = result.error or _LineError()
@@ -372,8 +370,8 @@ class _Failure(msgspec.Struct):
     error: _Error
 
 
-_decode_answered = msgspec.json.Decoder(_Answered).decode
-_decode_result = msgspec.json.Decoder(_Result).decode
+_decode_answered = msgspec.json.Decoder(_Answered).decode_lines
+_decode_results = msgspec.json.Decoder(_Result).decode_lines
 _decode_completion = msgspec.json.Decoder(_Completion).decode
 
 PROVIDER = Provider(

@@ -130,7 +130,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     listing: Callable[[Http, float], Awaitable[list[Remote]]]  # every batch since then, newest first
     cancel: Callable[[Http, str], Awaitable[None]]
     ask: Callable[[Http, Target, str], Awaitable[Line]]  # one prompt at once, outside any batch
-    decode: Callable[[bytes], Line]  # raises msgspec.DecodeError on what is not a result line
+    decode: Callable[[bytes], list[Line]]  # of whole lines; raises msgspec.DecodeError if one is no result
     problem: Callable[[int, bytes], Problem]
     verdict: Callable[[Problem], Verdict]
     half_price: bool = True  # whether its batches cost half of what single calls do

@@ -12,6 +12,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+import msgspec
 from batchbench import results
 from batchbench.dispatch.submit import encode
 from batchbench.ingest import ingest
@@ -57,7 +58,7 @@ for first in range(0, count, 50_000):
 BARE = (
     PREPARE
     + """
-encode, decode = provider.encoder(target), openai._decode_answered
+encode, decode = provider.encoder(target), msgspec.json.Decoder(openai._Answered).decode
 texts = list(results.lines(kept))
 for first in range(0, count, 50_000):
     rows = min(50_000, count - first)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench import events, journal, runs
+from batchbench import events, journal, mounts, runs
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import ended, kill, wait_until
 from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs
@@ -90,7 +90,7 @@ def test_a_run_that_is_moved_goes_on_and_a_copy_collects_without_buying(stage: S
 @row(38)
 @needs_mount
 @pytest.mark.full
-def test_memory_and_overlays_are_disks_like_any_other(stage: Stage, tmp_path: Path) -> None:
+def test_memory_and_overlays_work_and_memory_is_warned_of(stage: Stage, tmp_path: Path) -> None:
     layers = tmp_path / "layers"
     with tmpfs(layers, "size=300m"):
         for name in ("lower", "upper", "work"):
@@ -101,6 +101,22 @@ def test_memory_and_overlays_are_disks_like_any_other(stage: Stage, tmp_path: Pa
             with mounted(scene.home / "cache", *words):
                 assert scene.run(k=ROWS, size=SIZE, crash="mid-stored:1").code == -signal.SIGKILL
                 recover(scene)
+                assert ("is in memory (tmpfs)" in scene.run(k=ROWS, size=SIZE).stderr) == ("tmpfs" in words)
+
+
+@row(38)
+@pytest.mark.parametrize(
+    ("kind", "warning"), [("nfs4", "shared between machines (nfs4)"), ("tmpfs", "in memory (tmpfs)"), ("ext4", "None")]
+)
+def test_what_a_folder_is_kept_on_is_known(tmp_path: Path, kind: str, warning: str) -> None:
+    device = tmp_path.stat().st_dev
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "22 27 0:0 / /proc rw,relatime - proc proc rw\n"
+        f"31 27 {os.major(device)}:{os.minor(device)} / /home rw shared:1 - {kind} host:/home rw\n"
+    )
+    assert warning in str(mounts.doubt(tmp_path, table))
+    assert mounts.doubt(tmp_path, tmp_path / "none") is None
 
 
 @row(39)

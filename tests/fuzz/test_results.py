@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from batchbench import events, providers, results
 from batchbench.events import Stored
-from batchbench.ingest import ingest
+from batchbench.ingest import Ingested, ingest
 from batchbench.journal import Batch
 from batchbench.money import MOST, Price
 from tests.fuzz.mutants import corpus, fuzz, mutants
@@ -54,6 +55,9 @@ def check(provider: str, lines: list[bytes]) -> None:
         began = time.process_time()
         found = ingest([path], BATCH, providers.load(provider), PRICE)
         assert time.process_time() - began < 1 + 0.5 * len(lines)
+        with patch.object(results, "BLOCK", 1):  # line by line, the same is found
+            alone = ingest([path], BATCH, providers.load(provider), PRICE)
+        assert told(alone) == told(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))
         assert 0 <= found.cost <= MOST
@@ -71,6 +75,10 @@ def check(provider: str, lines: list[bytes]) -> None:
             outcomes=found.outcomes,
         )
         assert msgspec.json.decode(msgspec.json.encode(stored), type=events.AnyEvent) == stored
+
+
+def told(found: Ingested) -> dict[str, object]:
+    return msgspec.structs.asdict(found) | {"answers": found.answers.rows()}
 
 
 @pytest.mark.parametrize("provider", SAMPLES)
