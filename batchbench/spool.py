@@ -31,7 +31,7 @@ from batchbench.providers.seam import Problem
 from batchbench.replies import LostReply, Refused, Unsent, failure
 from batchbench.store import Store, sync
 
-NOTES = 0.02  # seconds between syncs of notes: calls that can begin in the meantime are noted together
+NOTES = 0.005  # seconds between syncs of notes: calls that can begin in the meantime are noted together
 ID = re.compile(rb'^\{"custom_id":"([^"]+)"', re.MULTILINE)  # of a line of results
 UNDONE = ".undone"  # ends the name of the file that tells what a cancelled batch did not get to
 TRIES = 5  # of one request that is turned away, before that is its answer
@@ -215,14 +215,16 @@ class Spool:
         requests = self._left(name)
         book = Callbook(self._results(name), self._calls(name))
         ready: deque[Request] = deque()  # noted, so that they may be called
+        idle: list[anyio.Event] = []  # of each worker that has nothing to do
         workers, flying, over = 0, 0, False
-        noted, wake, landed = float("-inf"), anyio.Event(), anyio.Event()
+        noted, landed = float("-inf"), anyio.Event()
 
         async def work() -> None:
             # Nothing may tear us away from a call before its outcome is on record: also when we are told to stop.
             with anyio.CancelScope(shield=True):
                 while ready or not over:
                     if not ready:
+                        idle.append(wake := anyio.Event())
                         await wake.wait()
                         continue
                     request = ready.popleft()
@@ -238,6 +240,10 @@ class Spool:
                 await self._again(request, failed, book)
             finally:
                 land()
+
+        def wake_up(count: int) -> None:
+            for _ in range(min(count, len(idle))):
+                idle.pop().set()
 
         def land() -> None:
             nonlocal flying
@@ -265,14 +271,13 @@ class Spool:
                             noted = time.monotonic()
                             flying += len(share)
                             ready.extend(share)
-                            wake.set()
-                            wake = anyio.Event()
+                            wake_up(len(share))
                             while workers < flying:
                                 workers += 1
                                 group.start_soon(work)
                 finally:
                     over = True
-                    wake.set()
+                    wake_up(len(idle))
         finally:
             book.close()
             self._working.discard(name)

@@ -33,7 +33,7 @@ PROVIDER = msgspec.structs.replace(
     key_variable="CHAT_API_KEY",
     url_variable="CHAT_BASE_URL",
     base_url="",  # part of the model's name
-    limits=Limits(requests=5_000, bytes=200_000_000, open_batches=1, settle=0, poll=(0.2, 2.0)),
+    limits=Limits(requests=5_000, bytes=200_000_000, open_batches=1, settle=0, poll=(0.2, 0.5)),
     headers=lambda key: {"Authorization": f"Bearer {key}"} if key else {},
     check=lambda _: None,
     decode=decode,
