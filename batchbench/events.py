@@ -58,6 +58,7 @@ class Intent(Event, frozen=True, kw_only=True):
     rows: Row
     reserve: Money  # micro-dollars, an upper bound
     most: Money = 0  # micro-dollars, an upper bound for each of the rows; 0 in older journals
+    place: str = ""  # what tells this journal from its copies; empty in older ones
 
 
 class Uploaded(Event, frozen=True, kw_only=True):

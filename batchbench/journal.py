@@ -84,6 +84,7 @@ class State(msgspec.Struct, kw_only=True):
     manifest: str = ""
     target: str = ""
     asked: Asked | None = None
+    place: str = ""  # where something was last bought from
     batches: dict[str, Batch] = {}
     foreign: set[str] = set()
     duplicates: list[Duplicate] = []
@@ -102,6 +103,7 @@ class State(msgspec.Struct, kw_only=True):
                     )
                 self.asked = event
             case Intent(nonce=nonce):
+                self.place = event.place
                 self.batches[nonce] = Batch(
                     nonce=nonce,
                     rep=event.rep,

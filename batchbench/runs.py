@@ -106,6 +106,11 @@ class Run:
         self.state = journal.replay(found.events)
         self._seq, self._crc = len(found.events), found.crc
 
+    @property
+    def place(self) -> str:
+        """What tells this journal from its copies, as long as nobody moves it to another disk."""
+        return str(os.fstat(self._journal).st_ino)
+
     def _close(self) -> None:
         os.close(self._journal)
 

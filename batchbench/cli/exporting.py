@@ -97,6 +97,7 @@ def _export_work(args: argparse.Namespace, store: Store, run: Run, item: Compile
         budget=common.budget,
         each=price.bound(estimating.prompt_bytes(item, rows).most, run.target.max_tokens),
         rebuy_missing=args.rebuy_missing,
+        adopt=args.adopt,
     )
     return _work(run, wish, args.batch_size or SHARD_ROWS, common)
 

@@ -29,6 +29,7 @@ def add_buying(parser: argparse.ArgumentParser) -> None:
     """Declare those that say what may be bought."""
     parser.add_argument("--budget", metavar="USD", help="spend at most this, over all runs of this command")
     parser.add_argument("--detach", action="store_true", help="submit, do not wait: the same command collects later")
+    parser.add_argument("--adopt", action="store_true", help="go on in a copied or restored run: no other copy buys")
     parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
     parser.add_argument(
         "--resolve",

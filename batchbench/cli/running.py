@@ -136,6 +136,7 @@ def job(
         weight=weight,
         each=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
         rebuy_missing=args.rebuy_missing,
+        adopt=args.adopt,
         trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
         detach=args.detach and contact.provider.name not in stages.LOCAL,
     )

@@ -13,7 +13,7 @@ from batchbench.clock import clock_face
 from batchbench.dispatch.common import AT_ONCE
 from batchbench.dispatch.reconcile import queue_full
 from batchbench.dispatch.work import Work, refuse, together
-from batchbench.errors import BatchbenchError, BudgetReached
+from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.journal import Batch
 from batchbench.money import dollars
@@ -105,6 +105,12 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
         if chunk.rows == 0 or (chunk.short and chunk.rows * CRUMBS < bought):
             work.halt = BudgetReached(_out_of_money(work))
             return None
+        if chunk.reserve and _is_copied(work):
+            work.halt = DataError(
+                f"{work.run.folder} was copied, moved to another disk or restored: if no other copy of it has bought "
+                "anything since, or ever will, run the same command with --adopt"
+            )
+            return None
         _check_disk(work, chunk)
         intent = Intent(
             at=work.now,
@@ -114,6 +120,7 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
             rows=chunk.rows,
             reserve=chunk.reserve,
             most=chunk.most,
+            place=work.run.place,
         )
         await work.append(intent)
         runs.mark(marks, chunk.ranges, runs.IN_FLIGHT)
@@ -164,6 +171,12 @@ def _out_of_money(work: Work) -> str:
         f"the budget of {dollars(budget)} allows no further request ({dollars(spent)} spent, "
         f"{dollars(held)} reserved): raise --budget and run the same command"
     )
+
+
+def _is_copied(work: Work) -> bool:
+    """Whether another copy of the run may have bought, or may yet buy, what is about to be bought here."""
+    here, last = work.run.place, work.run.state.place
+    return last not in ("", here) and not work.wish.adopt and not work.run.target.emulated
 
 
 def _check_disk(work: Work, chunk: Chunk) -> None:

@@ -32,6 +32,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0  # its part of that, among runs that have a budget together
     each: int = 0  # micro-dollars, the most that one row is expected to cost
     rebuy_missing: bool = False
+    adopt: bool = False  # buy even though the folder is a copy
     trial: bool = False  # ask one harmless question before the first batch is bought
     detach: bool = False  # do not wait for batches that are running
 

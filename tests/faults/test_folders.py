@@ -73,9 +73,9 @@ def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
 
 
 @row(37)
-@pytest.mark.full
-def test_a_run_that_is_moved_goes_on_and_a_copy_collects_without_buying(stage: Stage) -> None:
-    scene = stage("openai", "--delay", "processing=1")
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_run_that_is_moved_goes_on_and_a_copy_collects_but_buys_only_if_told_to(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect, "--delay", "processing=1")
     client = scene.start(k=ROWS, size=SIZE)
     wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
     kill(client)
@@ -85,6 +85,14 @@ def test_a_run_that_is_moved_goes_on_and_a_copy_collects_without_buying(stage: S
     for scene.home in (first, second):
         recover(scene)
         assert len(scene.accepted()) == 3
+    refused = scene.run(k=ROWS + 1, size=SIZE)
+    assert (refused.code, refused.report["answered"], len(scene.accepted())) == (65, ROWS, 3), refused
+    assert "--adopt" in refused.stderr
+    adopted = scene.run("--adopt", k=ROWS + 1, size=SIZE)
+    assert (adopted.code, adopted.report["answered"]) == (0, ROWS + 1), adopted
+    assert scene.run(k=ROWS + 2, size=SIZE).code == 0  # which need not be said again
+    scene.home = first
+    assert scene.run(k=ROWS + 1, size=SIZE).code == 0
 
 
 @row(38)

@@ -148,7 +148,7 @@ def test_nothing_is_bought_twice_after_a_power_cut(recording: Recording, tmp_pat
         try:
             shutil.rmtree(scene.home)
             laid_out(left.state, scene.home)
-            done = scene.run(k=ROWS, size=SIZE, timeout=120)
+            done = scene.run("--adopt", k=ROWS, size=SIZE, timeout=120)
             assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), (number, done)
             scene.audit(status=True)
         finally:
