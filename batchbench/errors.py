@@ -71,8 +71,10 @@ class InterruptedRun(BatchbenchError):  # noqa: N818 - an interruption is not an
     exit_code = 130
 
 
-def unforeseen(error: OSError) -> BatchbenchError:
-    """The error for a file or a device that failed where nobody expected it to."""
+def unforeseen(error: OSError | MemoryError) -> BatchbenchError:
+    """The error for a machine that failed where nobody expected it to."""
+    if isinstance(error, MemoryError):
+        return BatchbenchError("no memory is left: end other programs or lower --batch-size, and run the same command")
     where = f" ({error.filename})" if error.filename else ""
     return BatchbenchError(f"{error.strerror or error}{where}: mend this and run the same command again")
 

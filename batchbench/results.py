@@ -45,7 +45,11 @@ class Segment:
         seen = self._tail + piece  # a name may be split between two pieces
         self._tail = seen[1 - len(self._name) :]
         self.worth = self.worth[0] + seen.count(self._name), self.worth[1] + len(piece)
-        self._put(self._compressor.compress(piece))
+        try:
+            packed = self._compressor.compress(piece)
+        except zstd.ZstdError as error:  # any bytes can be packed
+            raise MemoryError(str(error)) from None
+        self._put(packed)
 
     def _put(self, block: bytes) -> None:
         with self._dropped_on_failure():

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         abandon(sys.stdout)
         return 0
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         return fail(unforeseen(error), json="--json" in words)
 
 

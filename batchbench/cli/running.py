@@ -243,7 +243,7 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
     first: Exception = raised
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]
-    if isinstance(first, OSError):
+    if isinstance(first, (OSError, MemoryError)):
         return unforeseen(first)
     if not isinstance(first, BatchbenchError):
         raise raised

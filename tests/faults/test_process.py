@@ -163,7 +163,9 @@ def test_a_process_without_memory_ends_and_takes_no_answer_for_a_bad_one(stage: 
     wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 2)
     most = 256 << 20  # it has more already, and gets nothing on top
     resource.prlimit(client.pid, resource.RLIMIT_AS, (most, most))
-    assert ended(client).code != 0
+    out = ended(client)
+    assert (out.code == 1 and "no memory is left" in out.stderr) or out.code < 0, out  # a library may just give up
+    assert "Traceback" not in out.stderr, out
     done = scene.run(k=2000, size=1000)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 2000, 2000), done
     assert not any(event["quarantined"] for event in scene.journal("stored"))
