@@ -72,11 +72,13 @@ class Creating(Event, frozen=True, kw_only=True):
     """The create is about to leave, once.
 
     How long ago that was decides whether a batch that nobody lists was ever accepted, and `at` may be any time at all
-    if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew.
+    if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew, and
+    stands still with a machine that is frozen; and what the provider's own clock showed.
     """
 
     nonce: Nonce
     uptime: float = 0.0
+    there: float | None = None  # seconds since 1970 by the provider's clock; null in older journals
     boot: str = ""  # empty: this machine does not tell its boots apart
     key: str = ""  # a salted digest: what one key has made, another may not see; empty in older journals
 

@@ -74,7 +74,7 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
         outcomes=found.outcomes,
     )
     await work.append(stored)
-    work.collected.append(batch.intended)
+    work.collected.append(work.sent_there(batch))
     work.full_since = None
     work.modest = min(work.limits.requests, work.modest * 2)
     work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)

@@ -202,8 +202,7 @@ async def _some_still_run(work: Work) -> bool:
     state, perhaps = work.run.state, False
     known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
     sizes = {batch.rows for batch in state.batches.values()}
-    ahead = (work.api.now_there() or work.now) - work.now
-    for remote in await listing(work, min(work.collected) + ahead - SKEW) or []:
+    for remote in await listing(work, min(work.collected)) or []:
         nonces = {remote.nonce or ""}
         if remote.id in known | state.foreign:
             continue

@@ -11,7 +11,7 @@ from batchbench import runs
 from batchbench.api import LIMITED, PATIENCE
 from batchbench.clock import clock_face
 from batchbench.dispatch.common import AT_ONCE
-from batchbench.dispatch.reconcile import queue_full
+from batchbench.dispatch.reconcile import listing, queue_full
 from batchbench.dispatch.work import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
@@ -208,7 +208,17 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
             await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
             return
         await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
-    await work.append(Creating(at=work.now, nonce=nonce, uptime=work.uptime, boot=work.clock.boot, key=work.signature))
+    if work.api.now_there() is None:
+        await listing(work, work.now)  # for what time it is there: a create that gets lost is looked for from then on
+    creating = Creating(
+        at=work.now,
+        nonce=nonce,
+        uptime=work.uptime,
+        there=work.api.now_there(),
+        boot=work.clock.boot,
+        key=work.signature,
+    )
+    await work.append(creating)
     no: Refused | None = None
     # From here to the next event, nothing may tear us away from the answer.
     with anyio.CancelScope(shield=True):

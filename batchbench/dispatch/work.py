@@ -86,7 +86,9 @@ class Work:
         self.full_since: float | None = None  # how long the queue has had no room, and not because of us
         self.nonsense_since: dict[str, float] = {}  # since when a batch, or under "" the listing, has made no sense
         self.refused_since: float | None = None  # how long nothing but refusals have come
-        self.collected: list[float] = []  # when the batches were intended that this process has stored, by the wall
+        self.collected: list[
+            float
+        ] = []  # when what this process has stored was sent, by the provider
         self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
         self.unheard: dict[tuple[int, int], int] = {}  # how often a create that begins with a row got no proper answer
         self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word
@@ -140,8 +142,12 @@ class Work:
         there = self.api.now_there()
         now = self.now if there is None else there
         if batch.sent and self.same_boot(batch):
-            return now - (self.uptime - batch.sent.uptime) - SKEW
-        return now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO) - SKEW
+            left = now - (self.uptime - batch.sent.uptime)
+        else:
+            left = now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO)
+        if batch.sent and batch.sent.there is not None:
+            left = min(left, batch.sent.there)
+        return left - SKEW
 
     def mark(self, batch: Batch, ranges: Ranges, value: int) -> None:
         """Set what has become of rows; those of a repetition that nobody asks for now are of no interest."""

@@ -173,6 +173,10 @@ class Life(RuleBasedStateMachine):
     def reboot(self) -> None:
         self.world.boots += 1
 
+    @rule(seconds=st.sampled_from([100.0, HOUR, 10 * HOUR]))
+    def stand_still(self, seconds: float) -> None:
+        self.world.stand_still(seconds)
+
     # -- the provider --------------------------------------------------------------------------------------
 
     @rule(fault=st.sampled_from(HARMLESS + LOSSY), share=st.sampled_from([1.0, 0.5]))

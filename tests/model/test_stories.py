@@ -73,3 +73,20 @@ def test_a_batch_that_a_person_has_to_decide_about_holds_up_no_other(make: Make)
         assert client.status()["answered"] == answered
         world.faults([])
     world.audit()
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(make: Make, dialect: str) -> None:
+    """It was looked for in the time after it, and bought again."""
+    world = make(dialect)
+    world.faults([Rule(do="reset-after", on="create", first=1), Rule(do="html-after", on="list", p=0.999)])
+    world.start(1)
+    world.wait(1)
+    assert len(world.mine()) == 1
+    world.stand_still(6 * 3600.0)
+    world.wait(60)  # in which the provider has told what time it is
+    world.faults([])
+    world.wait(DAY)
+    assert world.finished()
+    assert len(world.mine()) == 1
+    world.audit()

@@ -116,6 +116,13 @@ class World:
         if not yes:
             self.loop.cut_wires()
 
+    def stand_still(self, seconds: float) -> None:
+        """Freeze the client's machine, as who owns it may: none of its clocks goes on, the provider's does."""
+        t, wall = self.desk.now()
+        self.desk.record(ev.Moved(t=t, wall=wall, advance=seconds))
+        self.desk.clock.advance(seconds)
+        self.desk.bell.set()
+
     def mine(self) -> list[Any]:
         """Our batches, as the provider knows them."""
         return [batch for batch in self.desk.state.batches.values() if batch.accepted.owner == "client"]
