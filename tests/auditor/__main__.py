@@ -5,16 +5,20 @@ import json
 from pathlib import Path
 
 from tests.auditor import __doc__ as description
-from tests.auditor.invariants import audit, load
+from tests.auditor.invariants import INVARIANTS, audit, load
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.auditor", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.auditor",
+        description=description,
+        epilog="\n".join(f"{name:4} {(check.__doc__ or '').splitlines()[0]}" for name, check in INVARIANTS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name in ("--ledger", "--run", "--manifest"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--budget", type=int, help="micro-dollars; default: what the journal says was allowed")
+    parser.add_argument("--rebuys", type=int, default=0, help="how often --rebuy-missing was typed")
     parser.add_argument("--unfinished", action="store_true", help="the run was killed: batches may be open")
     parser.add_argument("--status", type=Path, help="one run's entry of `batchbench status --json`")
     parser.add_argument("--before", type=Path, help="`snapshot` of an earlier audit: nothing may have happened since")

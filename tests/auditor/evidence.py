@@ -5,17 +5,18 @@ import hashlib
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 Json = dict[str, Any]
 Row = tuple[int, int]  # row of the manifest, repetition
@@ -55,6 +56,19 @@ class Journal:
         return [event for event in self.events if event["event"] in names]
 
 
+# What a fault of a single result line excuses; one that is not named here excuses nothing.
+LOSES = {f"line-{name}" for name in ("missing", "unknown-id", "foreign-id", "out-of-range", "null-id", "duplicate-key")}
+SPOILS = {
+    f"line-{name}"
+    for name in ("malformed", "nan", "trailing", "conflict", "tool-call", "huge", "nested", "choices-none", "renamed")
+} | {"line-wrapped", "line-number-text"}
+ALTERS = {f"line-{name}" for name in ("invalid-utf8", "surrogate", "choices-many", "swapped")}
+UNTOLD = {"line-usage-absent", "line-usage-negative"}  # what it cost
+ABSURD = {"line-usage-huge"}
+REFUSES = {"line-policy"}  # the one request, for good and for nothing
+SILENT = {"line-empty", "line-content-filter"}  # the model's answer is no text
+
+
 @dataclass
 class Submission:
     """One batch as the provider saw it."""
@@ -69,9 +83,12 @@ class Submission:
     billed: dict[str, str] = field(default_factory=dict)  # id -> digest of the text
     costs: dict[str, int] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)  # ids billed more than once within the batch
-    ended: tuple[float, int] | None = None  # time, line
-    struck: set[str] = field(default_factory=set)  # ids whose result lines the provider damaged
-    blamed: set[int] = field(default_factory=set)  # lines for which it refused the whole batch
+    ended: tuple[float, int, float] | None = None  # time, line, wall
+    faults: dict[str, str] = field(default_factory=dict)  # id -> what the provider did to its result line
+    output: str = ""  # the file with the answers
+    refused: bool = False  # as a whole, in validation
+    blamed: set[int] = field(default_factory=set)  # lines for which it was refused
+    deleted: bool = False
 
     def rows(self) -> list[Row]:
         return [parsed(one) for one in self.ids]
@@ -82,40 +99,59 @@ def parsed(custom_id: str) -> Row:
     return int(row), int(rep)
 
 
+class Call(NamedTuple):
+    """A single call that was charged."""
+
+    id: str
+    text: str  # its digest
+    cost: int
+
+
 @dataclass
 class Ledger:
     events: list[Json]
-    batches: dict[str, Submission]
-    size: int
+    batches: dict[str, Submission] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    doubled: Counter[str] = field(default_factory=Counter)  # creates that somebody on the way sent twice, by nonce
+    handed_out: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)  # file -> when, and whether whole
 
     @classmethod
     def read(cls, path: Path) -> "Ledger":
-        content = path.read_bytes()
-        events = [json.loads(line) for line in content.split(b"\n") if line]
-        names = {e["file"]: e["name"].partition(".")[0] for e in events if e["event"] == "uploaded"}
-        batches: dict[str, Submission] = {}
-        for place, event in enumerate(events):
+        ledger = cls([json.loads(line) for line in path.read_bytes().split(b"\n") if line])
+        names = {e["file"]: e["name"].partition(".")[0] for e in ledger.events if e["event"] == "uploaded"}
+        for place, event in enumerate(ledger.events):
             if event["event"] == "accepted":
                 nonce = event.get("nonce") or (event.get("metadata") or {}).get("batchbench") or names[event["file"]]
                 one = Submission(event["batch"], nonce, event.get("owner", "client"), event["t"], event["wall"], place)
                 one.ids = event.get("ids") or []
-                batches[one.id] = one
-            if "batch" not in event or event["batch"] not in batches:
-                continue
-            batch = batches[event["batch"]]
-            match event["event"]:
-                case "validated":
-                    batch.ids = event["ids"]
-                case "billed":
-                    for custom_id, cost, text in zip(event["ids"], event["costs"], event["texts"], strict=True):
-                        batch.twice += [custom_id] * (custom_id in batch.billed)
-                        batch.billed[custom_id] = text
-                        batch.costs[custom_id] = batch.costs.get(custom_id, 0) + cost
-                case "failed" | "ended":
-                    batch.ended = (event["at"], place)
-                    batch.struck |= {one for ids in event.get("struck", {}).values() for one in ids}
-                    batch.blamed = {error["line"] for error in event.get("errors", []) if error.get("line")}
-        return cls(events, batches, len(content))
+                ledger.batches[one.id] = one
+            ledger._note(event, place)
+        return ledger
+
+    def _note(self, event: Json, place: int) -> None:
+        batch = self.batches.get(str(event.get("batch") or event.get("id")))
+        match event["event"]:
+            case "fault" if event["do"] == "dup-accept":
+                self.doubled[event["key"]] += 1
+            case "downloaded":
+                self.handed_out.setdefault(event["file"], []).append((event["wall"], event["complete"]))
+            case "billed" if event["batch"] == "sync":
+                self.calls.append(Call(event["ids"][0], event["texts"][0], event["cost"]))
+            case "validated" if batch:
+                batch.ids = event["ids"]
+            case "billed" if batch:
+                for custom_id, cost, text in zip(event["ids"], event["costs"], event["texts"], strict=True):
+                    batch.twice += [custom_id] * (custom_id in batch.billed)
+                    batch.billed[custom_id] = text
+                    batch.costs[custom_id] = batch.costs.get(custom_id, 0) + cost
+            case "failed" | "ended" if batch:
+                batch.ended = (event["at"], place, event["wall"])
+                batch.refused = event["event"] == "failed"
+                batch.faults = {one: fault for fault, ids in event.get("struck", {}).items() for one in ids}
+                batch.blamed = {error["line"] for error in event.get("errors", []) if error.get("line")}
+                batch.output = (event.get("output") or {"file": ""})["file"]
+            case "deleted" if batch:
+                batch.deleted = True
 
 
 @dataclass
@@ -146,15 +182,10 @@ class Folder:
 
     path: Path
     target: Json
-    answers: dict[str, list[Json]]  # nonce -> rows
 
     @classmethod
     def read(cls, path: Path) -> "Folder":
-        target = json.loads((path / "run.json").read_bytes())["target"]
-        found: dict[str, list[Json]] = {}
-        for file in sorted(path.glob("answers/*.parquet")):
-            found.setdefault(file.stem.partition("-")[0], []).extend(pl.read_parquet(file.read_bytes()).to_dicts())
-        return cls(path, target, found)
+        return cls(path, json.loads((path / "run.json").read_bytes())["target"])
 
     def files(self) -> dict[str, Path]:
         return {str(file.relative_to(self.path)): file for file in sorted(self.path.rglob("*")) if not file.is_dir()}
@@ -164,28 +195,60 @@ class Folder:
         parts = [f"{name} {digest(path.read_bytes())}\n" for name, path in self.files().items() if name != "lock"]
         return digest("".join(parts).encode())
 
-    def raw(self, part: str) -> Iterator[bytes]:
+    def content(self, name: str) -> bytes:
+        path = self.path / name
+        return path.read_bytes() if path.exists() else b""
+
+    def answers(self, part: str) -> list[Json]:
+        """The rows of a file of answers; one that is not there or is damaged has none, and digests tell."""
+        with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return pl.read_parquet(self.content(part)).to_dicts()
+        return []
+
+    def lines(self, part: str) -> Iterator[bytes]:
         """The lines of a result file: they end at a newline byte and nowhere else. A damaged one has none."""
-        with contextlib.suppress(zstd.ZstdError, FileNotFoundError):
-            yield from (line for line in zstd.decompress((self.path / part).read_bytes()).split(b"\n") if line.strip())
+        with contextlib.suppress(zstd.ZstdError):
+            yield from (line for line in zstd.decompress(self.content(part)).split(b"\n") if line.strip())
 
 
-def read_line(line: bytes, provider: str) -> tuple[str, str | None, int, int] | None:
-    """Id, text (null: no answer), tokens in and out of a plain result line; null for anything else."""
+class Reading(NamedTuple):
+    """What a plain result line says."""
+
+    id: str
+    outcome: str = "failed"
+    text: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    call: str = ""  # the answer's own id
+    lost: bool = False  # a single call of which nobody knows whether it was answered
+
+    def is_kept_as(self, row: Json) -> bool:
+        mine = (self.outcome, self.text, self.input_tokens, self.output_tokens)
+        return mine == (row["outcome"], row["text"] or "", row["input_tokens"], row["output_tokens"])
+
+
+def read_line(line: bytes, provider: str) -> Reading | None:
+    """A plain result line; null for anything else."""
     try:
         found = json.loads(line)
         if provider == "anthropic":
             result = found["result"]
             if result["type"] != "succeeded":
-                return found["custom_id"], None, 0, 0
+                return Reading(found["custom_id"])
             message, usage = result["message"], result["message"]["usage"]
             text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
-            return found["custom_id"], text, usage["input_tokens"], usage["output_tokens"]
+            outcome = {"refusal": "refused", "max_tokens": "truncated"}.get(message["stop_reason"], "answered")
+            return Reading(found["custom_id"], outcome, text, usage["input_tokens"], usage["output_tokens"])
         response = found["response"]
         if response is None or response["status_code"] != 200:
-            return found["custom_id"], None, 0, 0
-        message, usage = response["body"]["choices"][0]["message"], response["body"]["usage"]
+            return Reading(found["custom_id"], lost=(found["error"] or {}).get("code") == "call_lost")
+        body, choice, usage = response["body"], response["body"]["choices"][0], response["body"]["usage"]
+        message = choice["message"]
+        outcome = {"content_filter": "filtered", "length": "truncated"}.get(choice["finish_reason"], "answered")
+        outcome = "refused" if message.get("refusal") else outcome
         text = message["content"] or message.get("refusal") or ""
-        return found["custom_id"], text, usage["prompt_tokens"], usage["completion_tokens"]
+        return Reading(
+            found["custom_id"], outcome, text, usage["prompt_tokens"], usage["completion_tokens"], body["id"]
+        )
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None

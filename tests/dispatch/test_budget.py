@@ -75,7 +75,6 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
     rules = chance.choice(CHAT_FAULTS if chat else FAULTS)
     scene = stage(dialect, "--price", "{},{}".format(*prices), "--seed", str(seed), rules=rules)
     scene.price = ",".join(f"{2 * price if chat else price:.3f}" for price in prices)  # single calls are twice as dear
-    audit = scene.audit_without_batches if chat else scene.audit
     rows, size = chance.randint(30, 120), chance.randint(5, 40)
     done = None
     budget = chance.randint(200, 3_000)
@@ -91,7 +90,7 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
         done = ended(client)
         assert done.code in (0, 3, 6), (seed, done)
         assert scene.cost() <= budget, (seed, done)
-        audit()
+        scene.audit()
         if done.code != 3:
             break
         budget += chance.randint(500, 5_000) * (turn + 1)
@@ -102,7 +101,7 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
     lost = chat and scene.billed() > done.report["answered"]
     assert done.report["missing"] or lost or micro(done.report["spent_usd"]) == scene.cost()
     assert done.report["answered"] + done.report["missing"] == rows
-    scene.audit_without_batches() if chat else scene.audit(status=True)
+    scene.audit(status=True)
 
 
 def bought(scene: Scene) -> int:

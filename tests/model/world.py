@@ -61,6 +61,7 @@ class World:
         self.manifest = manifest
         self.target = Target(provider=dialect, model="echo", max_tokens=20)
         self.boots = 0
+        self.rebuys = 0  # how often the user has asked for what was lost once more
         self.deadly = ("", 0)  # where the client dies, and the how manieth time it comes by
         self.dead = False
         self.client: Client | None = None
@@ -139,6 +140,7 @@ class World:
         """Type the command, or another."""
         assert self.client is None
         self.dead = False
+        self.rebuys += bool(wishes.get("rebuy_missing"))
         variants = self.manifest.variants
         wish = Wish(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wishes)
         self.client = Client(self, wish, act)
@@ -194,7 +196,9 @@ class World:
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
-        found = audit(load(self.desk.settings.ledger, self.folder, self.manifest_folder, key=TOKEN, **options))
+        found = audit(
+            load(self.desk.settings.ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options)
+        )
         wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
         assert not wrong, wrong
         return found

@@ -1,0 +1,124 @@
+"""Nothing is bought twice, and nothing that was bought is unknown."""
+
+from collections import Counter
+
+from tests.auditor.case import NOTHING_RAN, STEPS, Case, Check
+from tests.auditor.evidence import Row, Submission
+
+PLAYED = "the provider knows no batches"
+
+
+def i1(case: Case) -> Check:
+    """Every batch that the provider accepted has one name in the journal, and every name there is such a batch."""
+    if case.calls_singly:
+        return PLAYED
+    for batch in case.ours:
+        if batch.nonce not in case.intents:
+            yield f"batch {batch.id} carries {batch.nonce}, which the journal never intended"
+            continue
+        named = len(case.created.get(batch.id, ())) + (batch.id in case.duplicates)
+        if named > 1 or (named == 0 and not _is_known_to_be_unknown(case, batch)):
+            yield f"batch {batch.id} of {batch.nonce} is named {named} times"
+        if case.states[batch.nonce] in NOTHING_RAN and not (batch.refused or batch.deleted):
+            yield f"batch {batch.id} of {batch.nonce} was accepted, and the journal says that nothing ran"
+    for remote in [*case.created, *case.duplicates]:
+        if remote not in case.ledger.batches:
+            yield f"batch {remote} is in the journal, and the provider never accepted it"
+    for remote, event in case.duplicates.items():
+        if remote not in case.copies:
+            yield f"batch {remote} is called a copy of {event['nonce']}, and nobody but the client made one"
+    for nonce, count in Counter(case.ledger.batches[one].nonce for one in case.copies).items():
+        if count > case.ledger.doubled[nonce]:
+            yield f"{nonce} has {count} copies, of which others made {case.ledger.doubled[nonce]}"
+    return f"{len(case.ours)} batches accepted, {len(case.copies)} copies"
+
+
+def _is_known_to_be_unknown(case: Case, batch: Submission) -> bool:
+    """Whether a batch without a name is looked for, or a person has been told its id, or that it is gone."""
+    state = case.states[batch.nonce]
+    told = [event for event in case.journal.kind("unresolved") if event["nonce"] == batch.nonce]
+    if told and batch.id in told[-1]["candidates"]:
+        return state == "unresolved" or (state == "void" and batch.deleted)
+    return case.unfinished and state == "creating"
+
+
+def i2(case: Case) -> Check:
+    """No batch is adopted twice, none of somebody else's is adopted, none of ours is called foreign."""
+    if case.calls_singly:
+        return PLAYED
+    seen: Counter[str] = Counter()
+    for remote, nonces in case.created.items():
+        batch = case.ledger.batches.get(remote)
+        seen.update(nonces)
+        if batch and (batch.owner != "client" or nonces != {batch.nonce}):
+            yield f"batch {remote} is {batch.nonce}'s and was adopted for {nonces}"
+    yield from (f"{nonce} has {count} batches" for nonce, count in seen.items() if count > 1)
+    for remote, event in case.duplicates.items():
+        if remote in case.ledger.batches and case.ledger.batches[remote].nonce != event["nonce"]:
+            yield f"batch {remote} is no copy of {event['nonce']}"
+    for event in case.journal.kind("foreign"):
+        if case.ledger.batches[event["remote"]].owner == "client":
+            yield f"batch {event['remote']} is ours and was called foreign"
+    found = sum(event["found"] for event in case.journal.kind("created"))
+    return f"{len(case.created)} adopted, {found} of them found by looking, {len(case.journal.kind('foreign'))} foreign"
+
+
+def i3(case: Case) -> Check:
+    """A row is bought again only after the batch before has ended without answering it.
+
+    By the journal, when the intent was written, and by the ledger, when the batch was accepted. What was lost on the
+    way or given up is bought again only if somebody has said so, once for each time.
+    """
+    yield from case.purchases.wrong
+    for row, count in case.purchases.wishes.items():
+        if count > case.rebuys:
+            yield f"row {row} was lost and bought again {count} times, and that was wished for {case.rebuys} times"
+    last: dict[Row, Submission] = {}
+    for batch in sorted(case.originals, key=lambda one: one.place):
+        for custom_id, row in zip(batch.ids, batch.rows(), strict=True):
+            earlier = last.get(row)
+            last[row] = batch
+            if earlier is None:
+                continue
+            if earlier.ended is None or earlier.ended[1] > batch.place or earlier.ended[0] > batch.t:
+                yield f"{custom_id} was accepted while {earlier.id} was running"
+            elif f"{earlier.nonce}-{row[0]}-{row[1]}" in earlier.billed and (earlier.nonce, row[0]) not in case.purchases.lost:  # fmt: skip  # noqa: E501
+                yield f"{custom_id} was accepted although {earlier.id} had answered it"
+    return f"{len(last)} rows in {len(case.originals)} batches"
+
+
+def i4(case: Case) -> Check:
+    """No row is billed for two answers, unless the first was lost on its way."""
+    billed: Counter[Row] = Counter()
+    for batch in case.originals:
+        yield from (f"{one} was billed twice in {batch.id}" for one in batch.twice)
+        for custom_id, row in zip(batch.ids, batch.rows(), strict=True):
+            billed[row] += custom_id in batch.billed and (batch.nonce, row[0]) not in case.purchases.lost
+    yield from (f"row {row} was billed {count} times" for row, count in billed.items() if count > 1)
+    calls = Counter(call.id for call in case.ledger.calls)
+    yield from (f"call {one} was billed {count} times" for one, count in calls.items() if count > 1)
+    copies = sum(len(batch.billed) for batch in case.ours if batch.id in case.copies)
+    return f"{sum(len(batch.billed) for batch in case.ours)} answers billed, {copies} of them in copies"
+
+
+def i12(case: Case) -> Check:
+    """A batch goes through its states in order, and every step of the provider's lies between two of the client's."""
+    state: dict[str, str] = {}
+    at: dict[tuple[str, str], float] = {}
+    for event in case.journal.events:
+        name, nonce = event["event"], event.get("nonce", "")
+        if name in STEPS:
+            if state.get(nonce, "") not in STEPS[name]:
+                yield f"{nonce}: `{name}` follows `{state.get(nonce, '')}`"
+            state[nonce] = name
+            at[nonce, name] = event["at"]
+        elif nonce and (nonce not in state or (name in ("late", "looked") and state[nonce] != "stored")):
+            yield f"`{name}` of {nonce} follows `{state.get(nonce, '')}`"
+    for batch in case.ours:
+        for name in ("intent", "creating"):
+            if at.get((batch.nonce, name), batch.wall + 1) > batch.wall:
+                yield f"batch {batch.id} was accepted before `{name}` of {batch.nonce} was written"
+    for nonce, batch in case.bought.items():
+        if (nonce, "stored") in at and (batch.ended is None or at[nonce, "stored"] < batch.ended[2]):
+            yield f"{nonce} was stored before {batch.id} had ended"
+    return f"{len(state)} batches in {len(case.journal.events)} events"
