@@ -263,6 +263,11 @@ class Life(RuleBasedStateMachine):
         assert client.work is not None
         assert (client.work.todo(), client.work.standing().in_flight) == (0, 0)
         assert self.lossy or told["answered"] == told["asked"], told
+        self.world.audit(status=told)
+        self.world.wait(DAY)
+        client = self.finish(items, repetitions)  # which looks once more for what may have come late
+        assert client.error is None, client.error
+        told = client.status()
         before = self.world.audit(status=told)["snapshot"]
         assert self.finish(items, repetitions).error is None
         self.world.audit(status=told, before=before)
