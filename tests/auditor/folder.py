@@ -24,9 +24,10 @@ def i14(case: Case) -> Check:
     known = KNOWN | {part["file"] for stored in case.stored.values() for part in stored.parts}
     files = case.folder.files()
     for name, path in files.items():
-        nonce = Path(name).name.removeprefix(".scratch-").split(".")[0].partition("-")[0]
-        beside = name.startswith(("quarantine/", "spool/")) and nonce in case.intents
-        open_yet = case.unfinished and nonce in case.intents and nonce not in case.stored
+        words = Path(name).name.removeprefix(".scratch-").split(".")[0].split("-")
+        nonce = next((word for word in words if word in case.intents), "")  # a random word may come before it
+        beside = nonce and name.startswith(("quarantine/", "spool/"))
+        open_yet = case.unfinished and nonce and nonce not in case.stored
         if name not in known and not beside and not open_yet:
             yield f"{name}: nobody knows this file"
         if stat.S_IMODE(path.lstat().st_mode) & 0o077 or not path.is_file() or path.is_symlink():
