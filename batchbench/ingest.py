@@ -82,9 +82,12 @@ class _Reading:
     def take(self, block: bytes) -> None:
         """Take whole lines."""
         if not self._take_at_once(block):
-            for text in block.split(b"\n"):
+            *whole, rest = block.split(b"\n")
+            for text in whole:
                 if text.strip():
                     self._take_one(text)
+            if rest.strip():
+                self._take_one(rest, ended=False)
 
     def _take_at_once(self, block: bytes) -> bool:
         """Nearly every block: lines that can be read, each with one id, of a row that has no answer yet."""
@@ -104,12 +107,14 @@ class _Reading:
         self.readable = True
         return True
 
-    def _take_one(self, text: bytes) -> None:
-        """Take a line, whatever it holds."""
+    def _take_one(self, text: bytes, *, ended: bool = True) -> None:
+        """Take a line, whatever it holds. Half of one says nothing of its row, whose whole line may yet be had."""
         answer = _decoded(text, self._decode)
         self.readable = answer is not None
         if answer is None:
             self.strays.append(text)
+            if not ended:
+                return
             answer = _unparsed(text)
         place = self._places.get(answer.id)
         if place is None:

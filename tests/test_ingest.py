@@ -128,6 +128,14 @@ def test_an_answer_that_cannot_be_read_is_kept_as_such_and_not_bought_again(tmp_
         assert found.cost == 4 * 11 + 100  # what it used is unknown: the most it can have been
 
 
+@pytest.mark.parametrize("length", [20, 60, 200, -1])
+def test_half_a_line_at_the_end_says_nothing_of_its_row(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "n-output.jsonl.zst"
+    path.write_bytes(results.zstd.compress(b"\n".join([*map(line, ROWS[:-1]), line(8)[:length]])))
+    found = ingest([path], BATCH, openai.PROVIDER, PRICE)
+    assert (found.missing, found.cut, found.answers.height, found.strays) == ([(8, 9)], True, 4, [line(8)[:length]])
+
+
 def test_a_line_that_names_two_ids_belongs_to_nobody(tmp_path: Path) -> None:
     raw = line(0).replace(b'"custom_id": "n-0-0"', b'"custom_id": "n-0-0", "custom_id": "n-1-0"')
     found = read(tmp_path, raw, *map(line, ROWS[2:]))

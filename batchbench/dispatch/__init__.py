@@ -15,7 +15,7 @@ from batchbench.dispatch.collect import collect
 from batchbench.dispatch.common import Common
 from batchbench.dispatch.files import bring, export, nonces
 from batchbench.dispatch.late import look_again
-from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, undecided
+from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, undecided
 from batchbench.dispatch.submit import submit_some
 from batchbench.dispatch.waiting import what_for
 from batchbench.dispatch.work import Standing, Wish, Work, begin, together
@@ -64,6 +64,7 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 async def _rounds(work: Work) -> None:
     wish, state = work.wish, work.run.state
     await begin(work)
+    await stop_copies(work)
     await look_again(work)
     pause = work.limits.poll[0]
     while True:

@@ -187,6 +187,13 @@ async def _disown(work: Work, batch: Batch, remote: str) -> None:
     await stop_batch(work, remote)
 
 
+async def stop_copies(work: Work) -> None:
+    """Stop the copies that are known and may still run: who noted them may have been killed before it could."""
+    for copy in work.run.state.duplicates:
+        if work.now - copy.at < work.limits.window:
+            await stop_batch(work, copy.remote)
+
+
 async def find_copies(work: Work) -> None:
     """Look for batches of ours that we do not know: made by somebody between us and the provider.
 

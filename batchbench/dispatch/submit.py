@@ -63,6 +63,8 @@ async def submit_some(work: Work) -> bool:
     busy = False
     if work.wish.trial and not work.run.state.passed and work.unasked:
         await try_out(work)
+    if work.unasked and work.provider.upload is None and work.api.now_there() is None:
+        await listing(work, work.now)  # for what time it is there: a create that gets lost is looked for from then on
     while work.halt is None:
         async with work.account.submitting:
             chunks = []
@@ -208,8 +210,6 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
             await _wait_out(work, BatchbenchError(f"the provider's answers to uploads make no sense ({error})"), 0.0)
             return
         await work.append(Uploaded(at=work.now, nonce=nonce, file=file))
-    if work.api.now_there() is None:
-        await listing(work, work.now)  # for what time it is there: a create that gets lost is looked for from then on
     creating = Creating(
         at=work.now,
         nonce=nonce,

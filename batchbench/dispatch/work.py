@@ -86,9 +86,7 @@ class Work:
         self.full_since: float | None = None  # how long the queue has had no room, and not because of us
         self.nonsense_since: dict[str, float] = {}  # since when a batch, or under "" the listing, has made no sense
         self.refused_since: float | None = None  # how long nothing but refusals have come
-        self.collected: list[
-            float
-        ] = []  # when what this process has stored was sent, by the provider
+        self.collected: list[float] = []  # when what this process has stored was sent, by the provider
         self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
         self.unheard: dict[tuple[int, int], int] = {}  # how often a create that begins with a row got no proper answer
         self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word

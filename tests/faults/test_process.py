@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -192,12 +193,16 @@ def test_a_child_does_not_keep_the_lock(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=30")
     client = scene.start(k=20, size=10)
     wait_until(scene.accepted)
-    open_files = [handle for handle in Path(f"/proc/{client.pid}/fd").iterdir() if int(handle.name) > 2]
-    assert any(os.readlink(handle).endswith("/lock") for handle in open_files)
-    for handle in open_files:
-        flags = re.search(r"flags:\s+(\d+)", Path(f"/proc/{client.pid}/fdinfo/{handle.name}").read_text())
-        assert flags
-        assert int(flags[1], 8) & os.O_CLOEXEC, os.readlink(handle)
+    flags: dict[str, str] = {}
+    for handle in Path(f"/proc/{client.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed in the meantime
+            if int(handle.name) > 2:
+                flags[os.readlink(handle)] = Path(f"/proc/{client.pid}/fdinfo/{handle.name}").read_text()
+    assert any(file.endswith("/lock") for file in flags)
+    for file, text in flags.items():
+        found = re.search(r"flags:\s+(\d+)", text)
+        assert found
+        assert int(found[1], 8) & os.O_CLOEXEC, file
     kill(client)
     store = Store(scene.folder / "other")
     with store.locked(store.cache):

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from batchbench import runs
 from batchbench.emulator.faults import Rule
 from batchbench.errors import UnresolvedError
+from batchbench.events import Duplicate
 from tests.model.world import World, limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")  # the emulator's, here in our process
@@ -90,3 +92,21 @@ def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(ma
     assert world.finished()
     assert len(world.mine()) == 1
     world.audit()
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_copy_that_a_killed_process_had_noted_is_stopped(make: Make, dialect: str) -> None:
+    """Nobody looked at it again, and it ran to its end."""
+    world = make(dialect)
+    world.faults([Rule(do="dup-accept")])
+    world.start(1)
+    world.wait(1)
+    world.kill()
+    _, copy = world.mine()
+    world.dead = False
+    with runs.opened(world.store, world.manifest_folder, world.manifest, world.target, world.loop.wall()) as run:
+        [batch] = run.state.batches.values()
+        run.append(Duplicate(at=world.loop.wall(), nonce=batch.nonce, remote=copy.id, reserve=batch.reserve))
+    world.start(1)
+    world.wait(5)
+    assert [batch.cancelled is not None for batch in world.mine()] == [False, True]

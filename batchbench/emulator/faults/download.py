@@ -27,7 +27,7 @@ async def play(fired: Fired, request: web.Request, path: Path, clock: Clock) -> 
         case "cut-line":
             return await drop(request, _head("connection: close") + body[: line_cut(body)])
         case "cut-mid-line":
-            return await drop(request, _head("connection: close") + body[: line_cut(body) + 20])
+            return await drop(request, _head("connection: close") + body[: middle_of_line(body)])
         case "cut-utf8":
             return await drop(request, _head("connection: close") + character_cut(body))
         case "gzip-bomb":
@@ -62,6 +62,13 @@ async def play(fired: Fired, request: web.Request, path: Path, clock: Clock) -> 
 def line_cut(body: bytes) -> int:
     """Where the first half of a file ends, at the end of a line."""
     return body.rfind(b"\n", 0, max(1, len(body) // 2)) + 1
+
+
+def middle_of_line(body: bytes) -> int:
+    """The middle of the line that follows the first half of a file: far enough for it to say whose it is."""
+    start = line_cut(body)
+    end = body.find(b"\n", start)
+    return start + max(1, (end - start) // 2)
 
 
 def character_cut(body: bytes) -> bytes:
