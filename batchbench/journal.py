@@ -258,7 +258,7 @@ def _torn(content: bytes, start: int, seq: int, previous: int) -> bool:
     end = content.find(b"\n", start)
     if end < 0:  # a whole line with something else for its newline is not torn
         return content[-1] == 0 or _checked(content[start:-1], seq, previous) is None
-    edges = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end + 1]
+    edges = [start, *range(start - start % SECTOR + SECTOR, end + 1, SECTOR), end + 1]
     lost = any(not any(content[one:other]) for one, other in pairwise(edges))
     return end == len(content) - 1 and lost
 

@@ -75,6 +75,15 @@ def test_a_last_line_without_some_of_its_sectors_is_cut_off(lost: bytes, length:
     assert reading.events == (EVENTS if gone else [*EVENTS, long])
 
 
+def test_a_last_line_of_which_only_the_newline_has_come_is_cut_off() -> None:
+    before, rest = written(EVENTS), Rejected(at=9.0, nonce="b", reason="")
+    fill = "x" * (-len(written([*EVENTS, rest])) % journal.SECTOR + 1)
+    content = written([*EVENTS, Rejected(at=9.0, nonce="b", reason=fill)])
+    assert len(content) % journal.SECTOR == 1
+    torn = before + bytes(len(content) - len(before) - 1) + b"\n"
+    assert journal.read(torn, "journal").events == EVENTS
+
+
 def test_removed_repeated_and_swapped_lines_are_noticed() -> None:
     lines = written(EVENTS).splitlines(keepends=True)
     broken = [
