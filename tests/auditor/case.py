@@ -139,7 +139,8 @@ class Case:
             name, nonce = event["event"], event.get("nonce", "")
             if name == "intent":
                 for row in rows_of(event["ranges"]):
-                    before = [one for one in asked.get((row, event["rep"]), []) if state[one] not in NOTHING_RAN]
+                    before = asked.setdefault((row, event["rep"]), [])
+                    before[:] = [one for one in before if state[one] not in NOTHING_RAN]
                     lost = [one for one in before if one in stored and row in stored[one].missing]
                     found.lost |= {(one, row) for one in lost}
                     for one in set(before) - set(lost):
@@ -148,7 +149,7 @@ class Case:
                     given_up = tries[row, event["rep"]] >= TRIES
                     if before and (before[-1] in lost or given_up) and self.states[nonce] not in NOTHING_RAN:
                         found.wishes[row, event["rep"]] += 1
-                    asked.setdefault((row, event["rep"]), []).append(nonce)
+                    before.append(nonce)
             if name in ("stored", "late"):
                 stored.setdefault(nonce, Stored()).add(event)
                 tries.update((row, self.intents[nonce]["rep"]) for row in rows_of(event["again"]))

@@ -72,8 +72,8 @@ def _journal_within_budget(case: Case) -> Problems:
                 held.pop(nonce, None)
             case "void":
                 voids[nonce] = event["at"]
-        spent, promised = sum(costs.values()), sum(trials)
         if name in ("intent", "tried") and budget is not None:
+            spent, promised = sum(costs.values()), sum(trials)
             promised += sum(part for one, part in held.items() if event["at"] < voids.get(one, math.inf) + WINDOW)
             if spent + promised > budget:
                 yield f"{nonce or 'a trial'}: {spent} spent and {promised} reserved exceed {budget}"
