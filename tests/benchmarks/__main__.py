@@ -42,29 +42,35 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write RESULTS.md and growth.svg beside this program")
     args = parser.parse_args()
     results: list[Result] = []
+    machine: dict[str, object] = {}
     for stage in args.stages or STAGES:
         if stage not in STAGES:
             parser.error(f"unknown stage {stage!r}: any of {', '.join(STAGES)}")
         sys.stderr.write(f"{stage} ...\n")
         with tempfile.TemporaryDirectory() as home:
             results += STAGES[stage](Path(home), full=args.full)
+        machine = about()
+        if args.write:  # after each stage, so that one that fails costs no other its figures
+            (HERE / "RESULTS.md").write_text(page(machine, results))
+            if found := curves(results):
+                (HERE / "growth.svg").write_text(plot(found))
+    if args.json:
+        sys.stdout.buffer.write(msgspec.json.encode({"machine": machine, "results": results}) + b"\n")
+    else:
+        sys.stdout.write(page(machine, results))
+    return 0
+
+
+def about() -> dict[str, object]:
+    """What the figures depend on."""
     packages = ("polars", "numpy", "msgspec", "aiohttp")
-    machine = {
+    return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {version(name)}" for name in packages),
         "load at the end": round(os.getloadavg()[0], 2),
     }
-    if args.write:
-        (HERE / "RESULTS.md").write_text(page(machine, results))
-        if found := curves(results):
-            (HERE / "growth.svg").write_text(plot(found))
-    if args.json:
-        sys.stdout.buffer.write(msgspec.json.encode({"machine": machine, "results": results}) + b"\n")
-    else:
-        sys.stdout.write(page(machine, results))
-    return 0
 
 
 if __name__ == "__main__":

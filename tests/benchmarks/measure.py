@@ -1,6 +1,7 @@
 """How a benchmark measures: seconds, CPU seconds and peak memory of a whole process, beside the machine's load."""
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Mapping
@@ -68,7 +69,13 @@ def run(command: list[str], env: Mapping[str, str] | None = None) -> tuple[Cost,
         raise RuntimeError(f"{command} ended with {process.returncode}")
     seconds = time.monotonic() - started
     cpu = usage.ru_utime + usage.ru_stime
-    return Cost(seconds=round(seconds, 3), cpu_seconds=round(cpu, 3), peak_mb=round(usage.ru_maxrss / 1024, 1)), output
+    return Cost(seconds=round(seconds, 3), cpu_seconds=round(cpu, 3), peak_mb=peak(usage)), output
+
+
+def peak(usage: resource.struct_rusage) -> float | None:
+    """The most memory of a child that has ended; it starts with the peak of this process, below which nothing shows."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(usage.ru_maxrss / 1024, 1) if usage.ru_maxrss > own else None
 
 
 def cpu_of(pid: int) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchbench import emulator
 from tests.benchmarks.compile import BATCHBENCH, compiled
-from tests.benchmarks.measure import Cost, Result, compared, cpu_of, peak_of
+from tests.benchmarks.measure import Cost, Result, compared, cpu_of, peak, peak_of
 from tests.benchmarks.measure import run as measured
 
 PATIENCE = 3600.0
@@ -50,7 +50,7 @@ class Client:
         return Cost(
             seconds=round(time.monotonic() - self.started, 3),
             cpu_seconds=round(usage.ru_utime + usage.ru_stime, 2),
-            peak_mb=round(usage.ru_maxrss / 1024, 1),
+            peak_mb=peak(usage),
         )
 
     def _journal(self) -> bytes:
@@ -86,7 +86,7 @@ def run(home: Path, *, full: bool) -> list[Result]:
     whole = Cost(
         seconds=round(sum(client.seconds for client in clients), 1),
         cpu_seconds=round(sum(client.cpu_seconds or 0.0 for client in clients), 2),
-        peak_mb=max(client.peak_mb or 0.0 for client in clients),
+        peak_mb=max(client.peak_mb or 0.0 for client in clients) or None,
     )
     os.kill(server.pid, signal.SIGTERM)
     return [
