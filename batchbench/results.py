@@ -22,7 +22,7 @@ else:
     from backports import zstd
 
 CUT = (16 << 20) + 1  # bytes of a line; an answer is shorter
-BLOCK = 1 << 18
+BLOCK = 1 << 18  # bytes that are read at once
 
 
 class Segment:
@@ -94,7 +94,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """A kept result file as about as many whole lines at a time as are read best.
+    """A kept result file, some whole lines at a time; the last may lack its end.
 
     What is longer than any answer is cut, so that a file of one endless line fits into memory.
     """

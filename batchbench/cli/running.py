@@ -161,8 +161,8 @@ def ask(
             for one in jobs
         ]
 
-        doubt = mounts.doubt(store.cache) if any(not one.contact.target.emulated for one in jobs) else None
-        if doubt:
+        paid = any(one.wish.each and not one.contact.target.emulated for one in jobs)
+        if paid and (doubt := mounts.doubt(store.cache)):
             output.note(args)(doubt)
 
         async def main() -> None:

@@ -1,5 +1,6 @@
 """Buying: choose rows, promise the money, upload, create. A create is sent once per intent."""
 
+import math
 import shutil
 from functools import cache, partial
 
@@ -64,7 +65,7 @@ async def submit_some(work: Work) -> bool:
     if work.wish.trial and not work.run.state.passed and work.unasked:
         await try_out(work)
     if work.unasked and work.provider.upload is None and work.api.now_there() is None:
-        await listing(work, work.now)  # for what time it is there: a create that gets lost is looked for from then on
+        await listing(work, math.inf)  # for what time it is there: a create that gets lost is looked for from then on
     while work.halt is None:
         async with work.account.submitting:
             chunks = []
