@@ -361,7 +361,7 @@ class Spool:
             if whole < len(content):
                 os.truncate(path, whole)
             # Every line begins with its id, unless a power cut left a hole there; the rest is its reader's business.
-            done = {found.decode() for found in ID.findall(content[:whole])}
+            done = {found.decode(errors="replace") for found in ID.findall(content[:whole])}
         return [request for request in self._requests(name) if request.custom_id not in done]
 
     def _requests(self, name: str) -> list[Request]:

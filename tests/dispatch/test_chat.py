@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -64,12 +65,15 @@ def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(
     assert scene.billed() == before
 
 
-def test_a_hole_in_the_results_that_a_power_cut_left_costs_its_call_and_no_other(chat: Stage) -> None:
+@pytest.mark.parametrize("damage", [lambda line: bytes(len(line)), lambda line: line[:16] + b"\xff" + line[17:]])
+def test_a_line_of_results_that_was_damaged_costs_its_call_and_no_other(
+    chat: Stage, damage: Callable[[bytes], bytes]
+) -> None:
     scene = chat()
     assert scene.run(k=ROWS, size=ROWS, crash="spool-line:9").code == KILLED
     (path,) = scene.run_folder.glob("spool/*.results.jsonl")
     lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:2], bytes(len(lines[2])), *lines[3:]]))
+    path.write_bytes(b"\n".join([*lines[:2], damage(lines[2]), *lines[3:]]))
     done = scene.run(k=ROWS, size=ROWS)
     assert (done.code in (0, 6), "Traceback" in done.stderr) == (True, False), done
     assert done.report["answered"] + done.report["missing"] == ROWS
