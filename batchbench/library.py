@@ -14,13 +14,22 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from batchbench import analyze, journal, money, runs, targets
-from batchbench.attempts import labelled, readable
-from batchbench.cli import estimating, options, output, running, stages, sweepfile, sweeping
-from batchbench.cli.analyze import answers_of
-from batchbench.cli.compiling import Compiled, compiled
+from batchbench.analyze import analysis as analyze
+from batchbench.analyze.sample import labelled, readable
+from batchbench.app import contact as stages
+from batchbench.app import estimate as estimating
+from batchbench.app import run as running
+from batchbench.app import sweep as sweeping
+from batchbench.app import sweep_file as sweepfile
+from batchbench.app.compile import Compiled, compiled
+from batchbench.cli import options, output
+from batchbench.cli.commands.analyze import answers_of
+from batchbench.core import money
+from batchbench.core.store import Store, checked_shards
 from batchbench.errors import UsageError, unknown
-from batchbench.store import Store, checked_shards
+from batchbench.providers import target as targets
+from batchbench.runs import folder as runs
+from batchbench.runs import journal
 
 Names = str | Sequence[str]
 Values = Mapping[str, str | int | float]

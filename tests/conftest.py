@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from batchbench import datasets, emulator
-from batchbench.store import Store
+from batchbench import emulator
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 
 # A busy machine is no reason to fail, and what fails in CI fails again at the desk.
 settings.register_profile("batchbench", deadline=None, derandomize=bool(os.environ.get("CI")))

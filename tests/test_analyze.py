@@ -11,14 +11,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from batchbench import analyze, datasets, given, probes
-from batchbench.analyze import Analysis, Asked
-from batchbench.attempts import Origin, Sample
+from batchbench import probes
+from batchbench.analyze import analysis as analyze
+from batchbench.analyze import answer_files as given
+from batchbench.analyze.analysis import Analysis, Asked
+from batchbench.analyze.sample import Origin, Sample
 from batchbench.cli import main
-from batchbench.compile import compile
+from batchbench.compile import catalogue as datasets
+from batchbench.compile.compiler import compile
+from batchbench.core.store import Store
 from batchbench.errors import DataError
-from batchbench.schema import Manifest, Params, Probe
-from batchbench.store import Store
+from batchbench.probes.kit.probe import Manifest, Params, Probe
 from tests.conftest import Run
 from tests.golden.make import many, write
 
@@ -593,7 +596,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
 ) -> None:
     """Several planted values, 200 seeds each; the answers are a persona's. `-n 0` shows the rates."""
     from batchbench.emulator import personas
-    from batchbench.emulator.persona import Ask
+    from batchbench.emulator.personas.interface import Ask
     from batchbench.emulator.personas.knowledge import known
 
     if name == "gest" and not (home / "cache/data/gest").exists():

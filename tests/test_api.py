@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import providers
-from batchbench.api import SENT, Api
+from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, KeyRefusedError
-from batchbench.keys import Secret
-from batchbench.providers.seam import Problem, Verdict
-from batchbench.replies import LostReply, Refused, Unsent, retry_after
+from batchbench.providers.interface import Problem, Verdict
+from batchbench.transport.client import SENT, Api
+from batchbench.transport.replies import LostReply, Refused, Unsent, retry_after
 
 KEY = "sk-canary-4f1d"
 
@@ -285,7 +285,7 @@ def test_no_error_shows_the_key() -> None:
 
 
 def test_a_download_in_another_encoding_is_not_taken() -> None:
-    from batchbench.api import Incomplete
+    from batchbench.transport.client import Incomplete
 
     async def act(api: Api, _: list[str]) -> None:
         with pytest.raises(Incomplete):
@@ -295,7 +295,7 @@ def test_a_download_in_another_encoding_is_not_taken() -> None:
 
 
 def test_a_download_without_end_is_cut() -> None:
-    from batchbench.api import Incomplete
+    from batchbench.transport.client import Incomplete
 
     async def act(api: Api, _: list[str]) -> None:
         with pytest.raises(Incomplete, match="cannot be right"):

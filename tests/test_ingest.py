@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchbench import results, runs
-from batchbench.ingest import Ingested, ingest
-from batchbench.journal import Batch
-from batchbench.money import Price
+from batchbench.core.money import Price
 from batchbench.providers import openai
+from batchbench.runs import folder as runs
+from batchbench.runs import results
+from batchbench.runs.ingest import Ingested, ingest
+from batchbench.runs.journal import Batch
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar

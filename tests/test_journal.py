@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import events, journal
+from batchbench.core.money import Price
 from batchbench.errors import DataError
-from batchbench.events import Asked, Created, Creating, Intent, Opened, Rejected, Stored, Uploaded, Void
-from batchbench.money import Price
+from batchbench.runs import events, journal
+from batchbench.runs.events import Asked, Created, Creating, Intent, Opened, Rejected, Stored, Uploaded, Void
 
 PRICE = Price(input=75_000, output=300_000, source="test")
 OPENED = Opened(at=1.0, run="r", manifest="m", target="t")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from batchbench import probes, words
+from batchbench import probes
 from batchbench.probes.inventories import FEMALE, MALE
 from batchbench.probes.isear import EMOTIONS
+from batchbench.probes.kit import nltk_words as words
 
 
 def read(name: str, *texts: str | None, **columns: str) -> list[str | None]:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import prices
+from batchbench.core.money import Price, dollars, parse_budget, parse_price
 from batchbench.errors import UsageError
-from batchbench.money import Price, dollars, parse_budget, parse_price
+from batchbench.providers import prices
 
 small = st.integers(0, 10**9)
 

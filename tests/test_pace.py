@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.pace import MOST, Bucket, Pace, seconds
+from batchbench.transport.rate_limit import MOST, Bucket, Pace, seconds
 
 
 class Watch:

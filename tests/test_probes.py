@@ -5,11 +5,12 @@ import itertools
 import polars as pl
 import pytest
 
-from batchbench import datasets, probes
-from batchbench.compile import identify
+from batchbench import probes
+from batchbench.compile import catalogue as datasets
+from batchbench.compile.compiler import identify
+from batchbench.core.store import Store
 from batchbench.errors import UsageError
-from batchbench.schema import Params, Probe
-from batchbench.store import Store
+from batchbench.probes.kit.probe import Params, Probe
 
 
 def sample(probe: Probe[Params], store: Store) -> tuple[pl.DataFrame, pl.Series]:

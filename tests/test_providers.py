@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from batchbench import providers
 from batchbench.errors import UsageError
 from batchbench.providers import anthropic, openai
-from batchbench.providers.seam import Line
-from batchbench.targets import Target
+from batchbench.providers.interface import Line
+from batchbench.providers.target import Target
 
 NAMES = ["openai", "anthropic", "chat"]
 

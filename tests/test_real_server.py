@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import results
+from batchbench.runs import results
 from tests.conftest import Run
 
 pytestmark = [

@@ -6,9 +6,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import datasets, probes
+from batchbench import probes
 from batchbench.cli import main
-from batchbench.store import Store
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 from tests.conftest import Run
 from tests.test_stereotype import PERSONAS, answers_file, estimates
 

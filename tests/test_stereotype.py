@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.attempts import LOGPROBS, labelled
+from batchbench.analyze.sample import LOGPROBS, labelled
 from batchbench.cli import main
 from tests.conftest import Run
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.errors import UsageError
-from batchbench.targets import Target, checked_url, parse
+from batchbench.providers.target import Target, checked_url, parse
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from batchbench import __version__
-from batchbench.cli import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
+from batchbench.cli.commands import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
 from batchbench.cli.output import abandon, fail, open_streams
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from batchbench.keys import hide
-from batchbench.plain import plain, plain_json
+from batchbench.core.keys import hide
+from batchbench.core.text import plain, plain_json
 
 if TYPE_CHECKING:
+    from batchbench.core.store import Store
     from batchbench.errors import BatchbenchError
-    from batchbench.store import Store
 
 LONGEST = 2000  # letters of an error; some of it may be a provider's, which can be of any length
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
@@ -39,7 +39,7 @@ def command(
 
 def store(args: argparse.Namespace) -> "Store":
     """The folders this command works in."""
-    from batchbench.store import Store
+    from batchbench.core.store import Store
 
     return Store(args.home or Path(os.environ.get("BATCHBENCH_HOME") or "."))
 

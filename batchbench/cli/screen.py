@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from batchbench import money
 from batchbench.cli import output
+from batchbench.core import money
+from batchbench.core.text import plain
 from batchbench.dispatch import Standing
-from batchbench.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,16 +10,16 @@ from functools import partial
 
 import anyio
 
-from batchbench.clock import Clock
+from batchbench.core.clock import Clock
+from batchbench.dispatch.budget import Common
+from batchbench.dispatch.by_file import bring, export, nonces
 from batchbench.dispatch.collect import collect
-from batchbench.dispatch.common import Common
-from batchbench.dispatch.files import bring, export, nonces
-from batchbench.dispatch.late import look_again
+from batchbench.dispatch.late_answers import look_again
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, undecided
+from batchbench.dispatch.state import Standing, Wish, Work, begin, together
 from batchbench.dispatch.submit import submit_some
 from batchbench.dispatch.waiting import what_for
-from batchbench.dispatch.work import Standing, Wish, Work, begin, together
-from batchbench.events import Cancelling
+from batchbench.runs.events import Cancelling
 
 __all__ = [
     "Clock",

@@ -6,19 +6,20 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench import results, runs
-from batchbench.api import FAILURES
+from batchbench.core.money import dollars
 from batchbench.dispatch.reconcile import unresolved
-from batchbench.dispatch.work import Work
+from batchbench.dispatch.state import Work
 from batchbench.errors import BatchbenchError, BudgetReached
-from batchbench.events import Part, Ranges, Stored
-from batchbench.ingest import Ingested, ingest
-from batchbench.journal import Batch
-from batchbench.money import dollars
 from batchbench.providers.chat import LOST
-from batchbench.providers.seam import Remote
-from batchbench.replies import Incomplete, ProviderError, Refused, failure
-from batchbench.results import Segment
+from batchbench.providers.interface import Remote
+from batchbench.runs import folder as runs
+from batchbench.runs import results
+from batchbench.runs.events import Part, Ranges, Stored
+from batchbench.runs.ingest import Ingested, ingest
+from batchbench.runs.journal import Batch
+from batchbench.runs.results import Segment
+from batchbench.transport.client import FAILURES
+from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
 
 FETCHES = 5  # how often results that lack something are fetched, each pause three times the one before
 

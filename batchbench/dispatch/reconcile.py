@@ -2,16 +2,16 @@
 
 import msgspec
 
-from batchbench import runs
-from batchbench.api import FAILURES, PATIENCE
-from batchbench.dispatch.common import AT_ONCE
-from batchbench.dispatch.work import SKEW, Work, refuse
+from batchbench.dispatch.budget import AT_ONCE
+from batchbench.dispatch.state import SKEW, Work, refuse
 from batchbench.errors import BatchbenchError, UnresolvedError
-from batchbench.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
-from batchbench.ingest import CUSTOM_ID
-from batchbench.journal import Batch
-from batchbench.providers.seam import Remote
-from batchbench.replies import Incomplete, ProviderError, Refused
+from batchbench.providers.interface import Remote
+from batchbench.runs import folder as runs
+from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
+from batchbench.runs.ingest import CUSTOM_ID
+from batchbench.runs.journal import Batch
+from batchbench.transport.client import FAILURES, PATIENCE
+from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
 STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
 OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word

@@ -8,17 +8,17 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench import runs
-from batchbench.api import LIMITED, PATIENCE
-from batchbench.clock import clock_face
-from batchbench.dispatch.common import AT_ONCE
+from batchbench.core.clock import clock_face
+from batchbench.core.money import dollars
+from batchbench.dispatch.budget import AT_ONCE
 from batchbench.dispatch.reconcile import listing, queue_full
-from batchbench.dispatch.work import Work, refuse, together
+from batchbench.dispatch.state import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached, DataError
-from batchbench.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
-from batchbench.journal import Batch
-from batchbench.money import dollars
-from batchbench.replies import LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.runs import folder as runs
+from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.runs.journal import Batch
+from batchbench.transport.client import LIMITED, PATIENCE
+from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
 GARBLED, LOST = 2, 5  # how often the same requests may arrive damaged, or leave without an answer to be had

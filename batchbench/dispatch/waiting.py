@@ -1,7 +1,7 @@
 """Saying what is being waited for, so that a program that does nothing for a day is not taken for one that hangs."""
 
-from batchbench.clock import clock_face
-from batchbench.dispatch.work import Work
+from batchbench.core.clock import clock_face
+from batchbench.dispatch.state import Work
 
 
 def what_for(work: Work) -> str:

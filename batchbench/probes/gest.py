@@ -56,10 +56,10 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
-from batchbench.cells import Cells, Measured, average
-from batchbench.columns import check_template, fill, hashed, pick
 from batchbench.errors import UsageError
-from batchbench.schema import Given, Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.probe import Given, Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.templates import check_template, fill, hashed, pick
+from batchbench.stats.cells import Cells, Measured, average
 
 OPTIONS = ("male", "female", "neither")
 STEREOTYPES = {"female": (*range(1, 8),), "male": (*range(8, 15), 16)}  # 15 is left out, after the data set's paper

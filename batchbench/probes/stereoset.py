@@ -44,11 +44,12 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from batchbench import masked, predictions
-from batchbench.cells import Cells, Mask, Measured, Values, ratio
-from batchbench.columns import fill
-from batchbench.schema import Params, Probe, Reading, Tables
-from batchbench.stereotype import MIN_PASS_RATE
+from batchbench.probes.kit import mask_answers as predictions
+from batchbench.probes.kit import mask_prompts as masked
+from batchbench.probes.kit.langtest import MIN_PASS_RATE
+from batchbench.probes.kit.probe import Params, Probe, Reading, Tables
+from batchbench.probes.kit.templates import fill
+from batchbench.stats.cells import Cells, Mask, Measured, Values, ratio
 
 SIDES = ("stereotype", "opposite")
 KINDS = ("intrasentence", "intersentence")

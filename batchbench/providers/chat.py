@@ -7,7 +7,7 @@ batches holds for them; `spool.py` carries them out, one call per request.
 import msgspec
 
 from batchbench.providers import openai
-from batchbench.providers.seam import Limits, Line, Problem, Verdict
+from batchbench.providers.interface import Limits, Line, Problem, Verdict
 
 LOST = "call_lost"  # the code of a line about a call that nobody knows the outcome of
 

@@ -8,8 +8,8 @@ import msgspec
 
 from batchbench.errors import UsageError
 from batchbench.providers import openai
-from batchbench.providers.seam import Limits
-from batchbench.targets import Target
+from batchbench.providers.interface import Limits
+from batchbench.providers.target import Target
 
 
 def check(target: Target) -> None:

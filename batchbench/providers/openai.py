@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.seam import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
-from batchbench.targets import Target
+from batchbench.providers.interface import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
+from batchbench.providers.target import Target
 
 PATH = "/chat/completions"
 # Model families by what they do with sampling parameters and log-probabilities: while they reason, they refuse both.

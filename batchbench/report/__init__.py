@@ -8,8 +8,8 @@ made, so the same analyses give the same bytes.
 from collections.abc import Sequence
 from pathlib import Path
 
+from batchbench.core.store import Store
 from batchbench.report import gather, page, paper, probe, tables
-from batchbench.store import Store
 
 TITLE = "batchbench report"
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from batchbench.analyze import Estimate
-from batchbench.marks import MARKS
+from batchbench.analyze.analysis import Estimate
+from batchbench.probes.kit.probe import Reading
 from batchbench.report import axis
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, joined, tag
 from batchbench.report.words import interval, listed, number
-from batchbench.schema import Reading
+from batchbench.stats.marks import MARKS
 
 HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
 LONG = 34  # letters of a model's name beyond which its estimate does not fit beside it on a phone

@@ -7,15 +7,18 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import events, journal, money, probes, runs
-from batchbench.analyze import FORMAT, Analysis, Estimate
-from batchbench.attempts import UNREADABLE
+from batchbench import probes
+from batchbench.analyze.analysis import FORMAT, Analysis, Estimate
+from batchbench.analyze.sample import UNREADABLE
+from batchbench.core import money
+from batchbench.core.store import Store
 from batchbench.errors import DataError, UsageError
-from batchbench.journal import State
+from batchbench.probes.kit.probe import Manifest, Params, Probe, Source
+from batchbench.providers.target import Target
 from batchbench.report.shares import Groups, groups
-from batchbench.schema import Manifest, Params, Probe, Source
-from batchbench.store import Store
-from batchbench.targets import Target
+from batchbench.runs import events, journal
+from batchbench.runs import folder as runs
+from batchbench.runs.journal import State
 
 NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 WORKED = (events.Intent, events.Stored)  # events that tell when a run was worked on

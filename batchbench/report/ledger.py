@@ -5,7 +5,7 @@ import gzip
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from batchbench import money
+from batchbench.core import money
 from batchbench.report.draw import breakable, cell, head, stamped, table
 from batchbench.report.gather import Cost, Result
 from batchbench.report.markup import Markup, escaped, joined, tag

@@ -2,7 +2,7 @@
 
 import html
 
-from batchbench.plain import plain
+from batchbench.core.text import plain
 
 VOID = {"meta", "input", "br", "wbr", "col"}
 EMPTY = {"line", "path", "rect", "circle"}  # of SVG, which closes them as XML does

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from batchbench import __version__
-from batchbench.analyze import Analysis
-from batchbench.plain import BIDI
+from batchbench.analyze.analysis import Analysis
+from batchbench.core.store import Store
+from batchbench.core.text import BIDI
 from batchbench.report import draw, tables
 from batchbench.report.gather import Cost, Provenance, Result
 from batchbench.report.probe import Drawn
 from batchbench.report.shares import Groups
 from batchbench.report.tables import Table
-from batchbench.store import Store
 
 FORMAT = 1  # of report.json
 OWN = re.compile(r"(figures/)?[A-Za-z0-9_-]+\.(csv|md|tex|svg|png|json)")

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from batchbench.analyze import SUSPICIOUS
+from batchbench.analyze.analysis import SUSPICIOUS
+from batchbench.probes.kit.probe import Params, Probe, Reading, View
 from batchbench.report import forest, panels
 from batchbench.report.draw import breakable, cell, head, inline, stamped, table
 from batchbench.report.forest import Figure
@@ -12,7 +13,6 @@ from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import anchor
 from batchbench.report.shares import FEW, Groups, Share, ordered, views
 from batchbench.report.words import NOTHING, counted, interval, listed, number, percent, points
-from batchbench.schema import Params, Probe, Reading, View
 
 MANY = 6  # small figures; more are shown when asked for
 STEPS = (0.02, 0.1, 0.25, 0.5)  # gaps from which a cell is coloured, and more strongly

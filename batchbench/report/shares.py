@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from batchbench.attempts import tallies_of
-from batchbench.cells import NORMAL_95, Cells
-from batchbench.schema import Params, Probe, View
+from batchbench.analyze.sample import tallies_of
+from batchbench.probes.kit.probe import Params, Probe, View
+from batchbench.stats.cells import NORMAL_95, Cells
 
 BINS = 12  # of a covariate
 FEW = 4  # more series than this cannot be told apart in one figure

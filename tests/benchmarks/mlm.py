@@ -14,8 +14,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from batchbench import datasets, probes
-from batchbench.store import Store
+from batchbench import probes
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 from tests.benchmarks.measure import Cost, Result, compared, left_out, run
 
 PROBES = ("wino_bias", "crows_pairs")

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from batchbench.cli.looking import look
-from batchbench.store import Store
+from batchbench.app.status import look
+from batchbench.core.store import Store
 from tests.auditor.evidence import rows_of
 from tests.auditor.invariants import audit, load
 from tests.emulator.driver import TOKEN, Emulator

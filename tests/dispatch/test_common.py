@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.dispatch.common import allowances
+from batchbench.dispatch.budget import allowances
 
 WANTS = st.lists(st.tuples(st.floats(0.01, 100), st.integers(0, 10**9)), min_size=1, max_size=12)
 

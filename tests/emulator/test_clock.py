@@ -2,10 +2,10 @@
 
 import pytest
 
-from batchbench.emulator import events as ev
-from batchbench.emulator.lifecycle import answered_by, next_step, status
-from batchbench.emulator.limits import Delays
-from batchbench.emulator.state import Batch
+from batchbench.emulator.ledger import events as ev
+from batchbench.emulator.ledger.lifecycle import answered_by, next_step, status
+from batchbench.emulator.ledger.state import Batch
+from batchbench.emulator.server.limits import Delays
 from tests.emulator.conftest import Emulate
 
 DAY = 86_400.0

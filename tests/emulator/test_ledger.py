@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import pytest
 
-from batchbench.emulator.limits import Price
+from batchbench.emulator.server.limits import Price
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import Emulator, chat_lines
 

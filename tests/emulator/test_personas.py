@@ -8,11 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import datasets, probes
+from batchbench import probes
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 from batchbench.emulator import personas
-from batchbench.emulator.persona import Ask, Reply
-from batchbench.schema import Params, Probe
-from batchbench.store import Store
+from batchbench.emulator.personas.interface import Ask, Reply
+from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
 

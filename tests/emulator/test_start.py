@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import batchbench.emulator
-from batchbench.cli import emulate
+from batchbench.cli.commands import emulate
 from batchbench.emulator import options
 from batchbench.emulator.faults import parse_rules
-from batchbench.emulator.limits import Price
+from batchbench.emulator.server.limits import Price
 from batchbench.errors import UsageError
 
 

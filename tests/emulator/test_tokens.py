@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.emulator import tokens
-from batchbench.emulator.answers import TWISTS, twisted
-from batchbench.emulator.anthropic import wire as anthropic_wire
-from batchbench.emulator.limits import Price
-from batchbench.emulator.openai import codec as openai_codec
-from batchbench.emulator.openai import wire as openai_wire
-from batchbench.emulator.persona import Ask, Reply, echo, persona
+from batchbench.emulator.dialects.anthropic import wire as anthropic_wire
+from batchbench.emulator.dialects.openai import codec as openai_codec
+from batchbench.emulator.dialects.openai import wire as openai_wire
+from batchbench.emulator.jobs import tokens
+from batchbench.emulator.jobs.answers import TWISTS, twisted
+from batchbench.emulator.personas.interface import Ask, Reply, echo, persona
+from batchbench.emulator.server.limits import Price
 
 anything = st.text(alphabet=st.characters(exclude_categories=[]))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import batchbench
-from batchbench import events
+from batchbench.runs import events
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, DIALECTS, Json, Scene
 from tests.faults.rows import row

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from batchbench import runs
-from batchbench.audit import audit
-from batchbench.cli.analyze import answers_of
+from batchbench.cli.commands.analyze import answers_of
+from batchbench.core.money import Price
+from batchbench.core.store import Store, decode_manifest
 from batchbench.errors import DataError
-from batchbench.money import Price
 from batchbench.probes import load
-from batchbench.schema import Manifest
-from batchbench.store import Store, decode_manifest
+from batchbench.probes.kit.probe import Manifest
+from batchbench.runs import folder as runs
+from batchbench.runs.audit import audit
 from tests.dispatch.scene import PRICE, Scene
 from tests.faults.rows import row
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench import events, journal, mounts, runs
+from batchbench.core import disk as mounts
+from batchbench.runs import events, journal
+from batchbench.runs import folder as runs
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import ended, kill, wait_until
 from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs

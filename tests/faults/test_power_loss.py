@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
-from batchbench import runs
-from batchbench.audit import audit
-from batchbench.money import Price
-from batchbench.store import Store, checked_shards
-from batchbench.targets import Target
+from batchbench.core.money import Price
+from batchbench.core.store import Store, checked_shards
+from batchbench.providers.target import Target
+from batchbench.runs import folder as runs
+from batchbench.runs.audit import audit
 from tests.dispatch.scene import BOTH, PROBE, VARIABLES, Json, Scene
 from tests.emulator.driver import TOKEN
 from tests.faults.power import Disk, Operation, laid_out, operations, traced, unread

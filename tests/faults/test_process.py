@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from batchbench import cli
-from batchbench.store import Store
+from batchbench.core.store import Store
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import ended, kill, wait_until
 from tests.faults.rows import row
@@ -69,7 +69,7 @@ def test_a_half_compiled_manifest_is_compiled_again_before_anything_is_asked(sta
 def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchbench.compile.SHARD_ROWS", SHARD)  # several shards of a small probe
+    monkeypatch.setattr("batchbench.compile.compiler.SHARD_ROWS", SHARD)  # several shards of a small probe
     words = ["compile", "gest", "--set", "data=sample", "--quiet", "--home"]
     assert cli.main([*words, str(tmp_path / "whole")]) == 0
     whole = contents(tmp_path / "whole")

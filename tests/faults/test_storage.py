@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench import cli, journal, runs
+from batchbench import cli
+from batchbench.runs import folder as runs
+from batchbench.runs import journal
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Ran, Scene, ended, wait_until
 from tests.faults.disks import failing, filled, needs_mount, needs_strace, read_only, tmpfs

@@ -10,12 +10,13 @@ import atheris
 with atheris.instrument_imports(include=["batchbench"]):
     import msgspec
 
-    from batchbench import ingest, journal, providers
-    from batchbench.api import retry_after
+    from batchbench import providers
+    from batchbench.core.text import plain, plain_json
     from batchbench.errors import DataError
-    from batchbench.pace import Pace
-    from batchbench.plain import plain, plain_json
     from batchbench.report import tables
+    from batchbench.runs import ingest, journal
+    from batchbench.transport.client import retry_after
+    from batchbench.transport.rate_limit import Pace
 
 PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
 

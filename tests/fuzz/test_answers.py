@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import cli, datasets, given, probes
+from batchbench import cli, probes
+from batchbench.analyze import answer_files as given
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.store import Store
 from tests.fuzz.mutants import HARD, fuzz, mutants
 from tests.fuzz.test_results import OPENAI
 

@@ -12,12 +12,16 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import cli, emulator, journal, prices, runs
-from batchbench.cli import looking, sweepfile
+from batchbench import cli, emulator
+from batchbench.app import status as looking
+from batchbench.app import sweep_file as sweepfile
+from batchbench.core.store import Store, decode_manifest
 from batchbench.emulator.faults import parse_rules
 from batchbench.errors import BatchbenchError, DataError
+from batchbench.providers import prices
 from batchbench.report import gather
-from batchbench.store import Store, decode_manifest
+from batchbench.runs import folder as runs
+from batchbench.runs import journal
 from tests.fuzz.mutants import fuzz, mutants
 from tests.test_journal import EVENTS, written
 

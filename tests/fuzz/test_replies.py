@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import providers
-from batchbench.pace import Pace
-from batchbench.providers.seam import Remote, Verdict
-from batchbench.replies import retry_after
+from batchbench.providers.interface import Remote, Verdict
+from batchbench.transport.rate_limit import Pace
+from batchbench.transport.replies import retry_after
 from tests.fuzz.mutants import fuzz, mutants
 
 OPENAI = {

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import events, providers, results
-from batchbench.events import Stored
-from batchbench.ingest import Ingested, ingest
-from batchbench.journal import Batch
-from batchbench.money import MOST, Price
+from batchbench import providers
+from batchbench.core.money import MOST, Price
+from batchbench.runs import events, results
+from batchbench.runs.events import Stored
+from batchbench.runs.ingest import Ingested, ingest
+from batchbench.runs.journal import Batch
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
 

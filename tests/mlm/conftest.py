@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import datasets
-from batchbench.store import Store
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
 
 # Models this small are slower on many threads than on one, and on a busy machine a hundred times.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

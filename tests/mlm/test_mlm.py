@@ -12,9 +12,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import analyze, journal, probes, runs
-from batchbench.attempts import Origin, Sample
-from batchbench.store import Store
+from batchbench import probes
+from batchbench.analyze import analysis as analyze
+from batchbench.analyze.sample import Origin, Sample
+from batchbench.core.store import Store
+from batchbench.runs import folder as runs
+from batchbench.runs import journal
 from tests.conftest import Run
 from tests.test_stereotype import crows_pairs_verdict, verdicts, wino_bias_verdict
 
@@ -136,7 +139,7 @@ def test_no_sentence_vanishes_and_candidates_have_their_own_probabilities(
 
 
 def test_sentences_that_share_a_pass_are_answered_as_if_alone(made: dict[str, Path], home: Path) -> None:
-    from batchbench.mlm import filling, runtimes
+    from batchbench.transport.mlm import filling, runtimes
 
     runtime = runtimes.load(str(made["bert"]))
     texts = [f"The {'very ' * number}old nurse said that [MASK] was late." for number in range(40)]
@@ -149,7 +152,7 @@ def test_sentences_that_share_a_pass_are_answered_as_if_alone(made: dict[str, Pa
 
 
 def test_every_sentence_is_in_one_pass_and_no_pass_is_mostly_padding(made: dict[str, Path]) -> None:
-    from batchbench.mlm import filling, runtimes
+    from batchbench.transport.mlm import filling, runtimes
 
     runtime = runtimes.load(str(made["bert"]))
     texts = [f"The {'very ' * (number % 90)}old nurse said that [MASK] was late." for number in range(400)]
@@ -290,7 +293,7 @@ def test_a_model_known_by_its_name_is_the_version_that_was_fetched(
 ) -> None:
     from huggingface_hub import constants
 
-    from batchbench import mlm
+    from batchbench.transport import mlm
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     assert mlm.fingerprint("somebody/bert") == ""
@@ -302,7 +305,7 @@ def test_a_model_known_by_its_name_is_the_version_that_was_fetched(
 
 
 def test_a_sentence_that_is_too_long_fails_and_says_why(batchbench: Run, own_home: Path, made: dict[str, Path]) -> None:
-    from batchbench.mlm import filling, runtimes
+    from batchbench.transport.mlm import filling, runtimes
 
     for name in made:
         runtime = runtimes.load(str(made[name]))

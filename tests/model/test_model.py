@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from batchbench.emulator.faults import Rule
 from batchbench.emulator.faults.catalogue import FAULTS
 from batchbench.errors import UnresolvedError
-from batchbench.events import AnyEvent
-from batchbench.journal import OPEN
+from batchbench.runs.events import AnyEvent
+from batchbench.runs.journal import OPEN
 from tests.model.world import Client, World, limits
 
 pytestmark = [

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchbench import runs
+from batchbench.dispatch.state import Work
 from batchbench.dispatch.submit import Chunk, plan
-from batchbench.dispatch.work import Work
+from batchbench.runs import folder as runs
 from tests.model.world import PRICE, World, limits
 
 ITEMS = 8  # of three prompts each

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import runs
 from batchbench.emulator.faults import Rule
 from batchbench.errors import UnresolvedError
-from batchbench.events import Duplicate
+from batchbench.runs import folder as runs
+from batchbench.runs.events import Duplicate
 from tests.model.world import World, limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")  # the emulator's, here in our process

@@ -14,20 +14,23 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from batchbench import crash, dispatch, journal, providers, runs
-from batchbench.api import Api
+from batchbench import dispatch, providers
+from batchbench.core import crash_points as crash
+from batchbench.core.keys import Secret
+from batchbench.core.money import Price
+from batchbench.core.store import Store
 from batchbench.dispatch import Clock, Wish, Work
-from batchbench.emulator import events as ev
-from batchbench.emulator.desk import Desk, Settings
 from batchbench.emulator.faults import Faults, Rule
-from batchbench.emulator.limits import Delays
-from batchbench.emulator.server import Server
+from batchbench.emulator.ledger import events as ev
+from batchbench.emulator.server.context import Desk, Settings
+from batchbench.emulator.server.limits import Delays
+from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
-from batchbench.keys import Secret
-from batchbench.money import Price
-from batchbench.providers.seam import Limits
-from batchbench.store import Store
-from batchbench.targets import Target
+from batchbench.providers.interface import Limits
+from batchbench.providers.target import Target
+from batchbench.runs import folder as runs
+from batchbench.runs import journal
+from batchbench.transport.client import Api
 from tests.auditor.invariants import audit, load
 from tests.model.loop import Loop, virtual
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench import analyze, emulator, report, runs
-from batchbench.analyze import Analysis
-from batchbench.attempts import Example
+from batchbench import emulator, report
+from batchbench.analyze import analysis as analyze
+from batchbench.analyze.analysis import Analysis
+from batchbench.analyze.sample import Example
+from batchbench.core.store import Store
 from batchbench.report import gather
-from batchbench.store import Store
+from batchbench.runs import folder as runs
 from tests.conftest import Run
 
 PROBES = ("hiring_an", "gest", "isear", "inventories", "wino_bias", "crows_pairs")

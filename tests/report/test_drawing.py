@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import probes
-from batchbench.analyze import Estimate
+from batchbench.analyze.analysis import Estimate
+from batchbench.probes.kit.probe import Reading
 from batchbench.report import axis, forest, panels, shares, words
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, escaped, tag
 from batchbench.report.shares import Share
-from batchbench.schema import Reading
 
 
 def estimate(value: float | None, half: float = 0.1) -> Estimate:

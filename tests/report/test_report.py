@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 import pytest
 
 from batchbench import probes, report
-from batchbench.plain import BIDI
+from batchbench.core.store import Store
+from batchbench.core.text import BIDI
 from batchbench.report import gather, paper, style, tables
 from batchbench.report.shares import views
-from batchbench.store import Store
 from tests.conftest import Run
 from tests.report.conftest import HOSTILE, MODELS, PROBES, folder_of, read
 

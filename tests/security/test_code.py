@@ -23,8 +23,8 @@ CALLS = {
     "numpy.load",
     "ssl._create_unverified_context",
 }
-STARTERS = {"fetch.py", "emulator/__init__.py"}  # who may start another program
-HTTP = {"api.py", "emulator", "fetch.py"}  # who may speak to another one
+STARTERS = {"compile/fetch.py", "emulator/__init__.py"}  # who may start another program
+HTTP = {"transport/client.py", "emulator", "compile/fetch.py"}  # who may speak to another one
 
 
 @cache

@@ -21,16 +21,18 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import cli, results, runs
-from batchbench.api import Api
+from batchbench import cli
+from batchbench.core.keys import Secret
+from batchbench.core.store import Store, check_ours
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.keys import Secret
 from batchbench.providers.openai import PROVIDER
-from batchbench.replies import LostReply
+from batchbench.providers.target import Target
 from batchbench.report.overview import anchor
-from batchbench.spool import Spool
-from batchbench.store import Store, check_ours
-from batchbench.targets import Target
+from batchbench.runs import folder as runs
+from batchbench.runs import results
+from batchbench.transport.client import Api
+from batchbench.transport.replies import LostReply
+from batchbench.transport.single_calls import Spool
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended
@@ -226,7 +228,7 @@ def test_a_download_that_explodes_takes_neither_memory_nor_disk(stage: Stage, fa
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchbench.api.MOST", MIB)
+    monkeypatch.setattr("batchbench.transport.client.MOST", MIB)
     sent = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:

@@ -20,13 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import emulator, events, journal, providers
-from batchbench.api import Api
+from batchbench import emulator, providers
+from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, UsageError
-from batchbench.keys import Secret
-from batchbench.replies import Unsent
-from batchbench.runs import RunFile, read_journal
-from batchbench.targets import LOOPBACK, checked_url, is_loopback
+from batchbench.providers.target import LOOPBACK, checked_url, is_loopback
+from batchbench.runs import events, journal
+from batchbench.runs.folder import RunFile, read_journal
+from batchbench.transport.client import Api
+from batchbench.transport.replies import Unsent
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, Scene

@@ -24,12 +24,13 @@ import tenacity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import keys, providers
-from batchbench.api import SENT, Api
-from batchbench.cli.stages import Contact
-from batchbench.keys import Secret
-from batchbench.money import Price
-from batchbench.targets import Target
+from batchbench import providers
+from batchbench.app.contact import Contact
+from batchbench.core import keys
+from batchbench.core.keys import Secret
+from batchbench.core.money import Price
+from batchbench.providers.target import Target
+from batchbench.transport.client import SENT, Api
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, ended, wait_until

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import cli
-from batchbench.api import Api
+from batchbench.core.text import plain, plain_json
 from batchbench.errors import BatchbenchError
-from batchbench.plain import plain, plain_json
 from batchbench.report import tables
 from batchbench.report.tables import Table
+from batchbench.transport.client import Api
 from tests.test_api import against, answering
 
 CONTROLS = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.cli import sweepfile
-from batchbench.cli.sweepfile import EXAMPLE
-from batchbench.cli.sweeping import planned
+from batchbench.app import sweep_file as sweepfile
+from batchbench.app.sweep import planned
+from batchbench.app.sweep_file import EXAMPLE
 from batchbench.errors import UsageError
 from tests.conftest import Run
 from tests.sweep.scene import options

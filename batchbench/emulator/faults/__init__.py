@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.emulator.events import Dialect
 from batchbench.emulator.faults.catalogue import CALLS, FAULTS, Fault, Where
+from batchbench.emulator.ledger.events import Dialect
 from batchbench.errors import UsageError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from batchbench.emulator.clock import Clock
 from batchbench.emulator.faults import Fired
 from batchbench.emulator.faults.http import drop, hold, pour
+from batchbench.emulator.server.clock import Clock
 
 SLOW_STEP = 0.3  # seconds between two bytes
 

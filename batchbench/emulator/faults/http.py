@@ -8,11 +8,11 @@ from email.utils import formatdate
 
 from aiohttp import web
 
-from batchbench.emulator.answers import Problem
-from batchbench.emulator.clock import Clock
-from batchbench.emulator.events import Dialect
 from batchbench.emulator.faults import Fired, catalogue
-from batchbench.emulator.replies import error
+from batchbench.emulator.jobs.answers import Problem
+from batchbench.emulator.ledger.events import Dialect
+from batchbench.emulator.server.clock import Clock
+from batchbench.emulator.server.replies import error
 
 HTML = b"<!DOCTYPE html>\n<html><head><title>%s</title></head><body><center><h1>%s</h1></center></body></html>\n"
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from batchbench.emulator.answers import Problem, Result
-from batchbench.emulator.events import Dialect
+from batchbench.emulator.jobs.answers import Problem, Result
+from batchbench.emulator.ledger.events import Dialect
 
 Json = dict[str, Any]
 

@@ -13,10 +13,10 @@ from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
 
-from batchbench.emulator.persona import Ask, Persona, Reply
 from batchbench.emulator.personas import gest, hiring, inventories, isear, masked
+from batchbench.emulator.personas.bias import LEANS, Lean, Luck, Question
+from batchbench.emulator.personas.interface import Ask, Persona, Reply
 from batchbench.emulator.personas.knowledge import Knowledge, known
-from batchbench.emulator.personas.lean import LEANS, Lean, Luck, Question
 
 RECOGNISERS: tuple[Callable[[str, Knowledge], Question | None], ...] = (  # the most telling prompts first
     hiring.recognise,

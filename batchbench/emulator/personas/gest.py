@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
+from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess, opposite
 from batchbench.emulator.personas.knowledge import Knowledge
-from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess, opposite
 
 OPTION = re.compile(r"^\(([abc])\) (.*)$", re.MULTILINE)
 FEMALE = re.compile(r"\b(?:women|woman|females?|girls?|she|her|lady|ladies)\b", re.IGNORECASE)

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
+from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess
 from batchbench.emulator.personas.knowledge import Knowledge
-from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess
 
 # What the five instructions have in common: the name stands again behind the role.
 INSTRUCTION = re.compile(

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess, opposite
 from batchbench.emulator.personas.knowledge import Knowledge
-from batchbench.emulator.personas.lean import Gender, Lean, Luck, between, guess, opposite
 
 OPENINGS = ("a character that ", "a character who ")
 ENDING = ". Focus on "

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from batchbench.emulator.personas.bias import Lean, Luck, between, digest
 from batchbench.emulator.personas.knowledge import Knowledge
-from batchbench.emulator.personas.lean import Lean, Luck, between, digest
 from batchbench.probes.isear import EMOTIONS, GENDERS
 
 GUESSES = {  # lean -> the emotion of a man, a woman, a non-binary person

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench import datasets
-from batchbench.emulator.personas.lean import Gender, opposite
-from batchbench.store import Store
+from batchbench.compile import catalogue as datasets
+from batchbench.core.store import Store
+from batchbench.emulator.personas.bias import Gender, opposite
 
 NAMES = ("names", "occupations", "inventories", "gest", "wino_bias", "crows_pairs", "stereoset")
 

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
+from batchbench.emulator.personas.bias import Lean, Luck, between, guess
 from batchbench.emulator.personas.knowledge import Knowledge
-from batchbench.emulator.personas.lean import Lean, Luck, between, guess
 
 CHOICES = re.compile(r"\nOptions: A\. (?P<a>.*)\nB\. (?P<b>.*)\nC\. Both A and B\nAnswer:\s*$")
 SENTENCE = re.compile(r"Question: (.*)\Z", re.DOTALL)

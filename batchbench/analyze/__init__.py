@@ -1,0 +1,1 @@
+"""Stage 3: answers become metrics with intervals."""

@@ -1,0 +1,107 @@
+"""`batchbench data list|pull|add|verify`"""
+
+import argparse
+from pathlib import Path
+
+from batchbench.cli import output
+
+DESCRIPTION = """\
+The data sets that probes are built from. They are fetched by themselves on first use and kept in cache/data/,
+each checked against a pinned sha256.
+
+  batchbench data list                     name, licence, source, and whether it is here
+  batchbench data pull [NAME...]           fetch now (all of them unless named)
+  batchbench data add gest gest.csv        take a file that you already have; its digest decides what it is
+  batchbench data verify                   check every local file byte for byte
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command and its four verbs."""
+    parser = output.command(commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION)
+    verbs = parser.add_subparsers(metavar="VERB")
+    output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
+    pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
+    pull.add_argument("names", nargs="*", metavar="NAME")
+    adding = output.command(verbs, "add", run_add, verb=True, help="take a file from disk")
+    adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
+    adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that holds it")
+    adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
+    verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
+    verify.add_argument("names", nargs="*", metavar="NAME")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Show the catalogue."""
+    from batchbench.compile import catalogue as datasets
+
+    store = output.store(args)
+    rows = [
+        {
+            "name": dataset.name,
+            "about": dataset.about,
+            "licence": dataset.licence,
+            "source": str(dataset.source),
+            "here": not datasets.missing(store, dataset),
+        }
+        for dataset in datasets.CATALOGUE.values()
+    ]
+    if args.json:
+        output.show_json(rows)
+    else:
+        cells = [
+            [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
+        ]
+        output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
+        sources = dict.fromkeys(str(dataset.source) for dataset in datasets.CATALOGUE.values())
+        for source in sources:
+            names = [row["name"] for row in rows if row["source"] == source]
+            output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
+    return 0
+
+
+def run_pull(args: argparse.Namespace) -> int:
+    """Fetch what is missing."""
+    from batchbench.compile import catalogue as datasets
+
+    store = output.store(args)
+    pulled = []
+    for name in args.names or datasets.CATALOGUE:
+        dataset = datasets.find(name)
+        if datasets.missing(store, dataset):
+            datasets.pull(store, dataset, output.note(args))
+            pulled.append(name)
+    if args.json:
+        output.show_json({"pulled": pulled})
+    else:
+        output.show(f"fetched {', '.join(pulled)}" if pulled else "everything is here already")
+    return 0
+
+
+def run_add(args: argparse.Namespace) -> int:
+    """Take a file from disk."""
+    from batchbench.compile import catalogue as datasets
+
+    added = datasets.add(output.store(args), datasets.find(args.name), args.file, trust=args.trust)
+    if args.json:
+        output.show_json({"dataset": args.name, "added": added})
+    else:
+        output.show(f"{args.name}: added {', '.join(added)}")
+    return 0
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """Check every local file."""
+    from batchbench.compile import catalogue as datasets
+
+    store = output.store(args)
+    verified: list[str] = []
+    missing: list[str] = []
+    for name in args.names or datasets.CATALOGUE:
+        (verified if datasets.verify(store, datasets.find(name)) else missing).append(name)
+    if args.json:
+        output.show_json({"verified": verified, "missing": missing})
+    else:
+        output.show(f"verified: {', '.join(verified) or 'none'}")
+        output.show(f"not here: {', '.join(missing) or 'none'}")
+    return 0

@@ -1,0 +1,44 @@
+"""`batchbench prices [refresh]`"""
+
+import argparse
+import datetime
+
+from batchbench.cli import output
+
+DESCRIPTION = """\
+The prices that estimates and budgets are held against: dollars per million tokens, with their source and date. Every
+run keeps the prices it was charged at.
+
+  batchbench prices                the table
+  batchbench prices refresh        take today's from the package genai-prices (pip install genai-prices)
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command."""
+    parser = output.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
+    parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take today's prices")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the table, anew if asked for."""
+    import msgspec
+
+    from batchbench.providers import prices
+
+    store = output.store(args)
+    if args.verb == "refresh":
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        fresh = prices.regenerated(today)
+        store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
+    table = prices.snapshot(store.prices)
+    if args.json:
+        output.show_json(table)
+        return 0
+    rows = [["MODEL", "IN", "OUT", "BATCH IN", "BATCH OUT"]]
+    for name, row in table.models.items():
+        amounts = (row.input, row.output, row.batch_input, row.batch_output)
+        rows.append([name, *("none" if amount is None else f"{amount / 1_000_000:g}" for amount in amounts)])
+    output.show(output.table(rows))
+    output.show(f"\ndollars per million tokens; {table.source}, {table.date}")
+    return 0

@@ -1,0 +1,1 @@
+"""Stage 1: a probe and its data become a manifest on disk."""

@@ -1,0 +1,126 @@
+"""Stage one: write every prompt of a probe to disk.
+
+The rows of a manifest stand in a hashed order of their items, so that any prefix is a fair sample. The design
+is kept without text; text is rendered, digested and written one shard at a time, two shards side by side.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from batchbench.core.store import Store, sync
+from batchbench.errors import DataError
+from batchbench.probes.kit.probe import SHARD_ROWS, Identity, Manifest, P, Probe, Shard, Source, Tables
+from batchbench.probes.kit.templates import hashed
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Report = Callable[[int, int], None]  # rows written so far, rows in all
+WORKERS = 3  # shards in work at once: two keep two cores busy while a third waits for the disk
+
+
+def compile(
+    probe: Probe[P], params: P, tables: Tables, sources: dict[str, Source], store: Store, report: Report
+) -> tuple[Path, Manifest]:
+    """Write every prompt of `probe` to disk, in hashed order; does nothing where that has been done."""
+    identity = identify(probe, params, sources)
+    folder = store.manifest_folder(identity)
+    if done := store.manifest(folder):
+        return folder, _same(done, identity, folder)
+    with store.locked(folder):
+        design = probe.design(params, tables).collect().rechunk()  # rows are picked at random: five times faster in one
+        variants = probe.variants(params)
+        order = _hashed_order(design.height // variants)
+        step = SHARD_ROWS // variants  # items to a shard, which never splits one
+        prompt = probe.prompt(params, tables)
+
+        def write(start: int) -> Shard:
+            rows = _rows(design, order[start : start + step], start, variants)
+            return _write_shard(rows.with_columns(prompt=prompt), folder, start // step, store)
+
+        shards: list[Shard] = []
+        with ThreadPoolExecutor(WORKERS) as pool:
+            for shard in pool.map(write, range(0, len(order), step)):
+                shards.append(shard)
+                report(shard.first + shard.rows, design.height)
+        sync(folder)  # the names of all shards, before the file that says they are there
+        fields = {name: getattr(identity, name) for name in Identity.__struct_fields__}
+        manifest = Manifest(**fields, items=len(order), prompts=design.height, variants=variants, shards=shards)
+        manifest = msgspec.structs.replace(manifest, sha256=manifest.digest())
+        store.write(folder / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    return folder, manifest
+
+
+def identify(probe: Probe[P], params: P, sources: dict[str, Source]) -> Identity:
+    """Everything that decides which prompts `compile` would write."""
+    values = {name: getattr(params, name) for name in params.__struct_fields__}
+    return Identity(probe=probe.name, version=probe.version, params=values, data=sources)
+
+
+def _same(done: Manifest, identity: Identity, folder: Path) -> Manifest:
+    if any(getattr(done, name) != getattr(identity, name) for name in Identity.__struct_fields__):
+        raise DataError(f"{folder} holds another manifest than its name says: move it away and compile again")
+    return done
+
+
+def _hashed_order(items: int) -> pl.Series:
+    """The numbers of all items, sorted by their hashes.
+
+    Each number stands in the low bits of its own hash, so that plain numbers are sorted, at a third of the time of
+    sorting places; where two hashes agree in all other bits the smaller number comes first.
+    """
+    low = (1 << items.bit_length()) - 1
+    numbers = pl.int_range(items, dtype=pl.UInt64, eager=True).alias("item").to_frame()
+    keyed = hashed(pl.col("item")) & pl.lit(~low % (1 << 64), pl.UInt64) | pl.col("item")
+    # Hashed in slices: the mixer's intermediate columns at full length would be most of the stage's memory.
+    keys = np.concatenate([part.select(keyed).to_series().to_numpy() for part in numbers.iter_slices(1 << 16)])
+    keys.sort()
+    return pl.Series(keys & np.uint64(low), dtype=pl.UInt32)
+
+
+def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> pl.DataFrame:
+    """The prompts of `items`, numbered from the place `first` that these items have in the manifest."""
+    numbers = pl.select(
+        id=pl.int_range(first * variants, (first + len(items)) * variants, dtype=pl.UInt32)
+    ).with_columns(item=pl.col("id") // variants, variant=(pl.col("id") % variants).cast(pl.UInt8))
+    numbers = numbers.with_columns(origin=pl.lit(items).gather(pl.col("item") - first))
+    rows = numbers.select(row=pl.col("origin") * variants + pl.col("variant"))["row"]
+    return numbers.hstack(design[rows])
+
+
+def _write_shard(rows: pl.DataFrame, folder: Path, number: int, store: Store) -> Shard:
+    content = io.BytesIO()
+    rows.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
+    store.write(folder / f"{number:05}.parquet", content.getbuffer(), last=False)
+    return Shard(
+        file=f"{number:05}.parquet",
+        first=rows["id"][0],
+        rows=rows.height,
+        text_sha256=_text_digest(rows.select("prompt")),
+        file_sha256=hashlib.sha256(content.getbuffer()).hexdigest(),
+    )
+
+
+def _text_digest(prompts: pl.DataFrame) -> str:
+    """sha256 of every prompt followed by NUL; polars writes the text straight into the digest, block by block."""
+    digest = _Digest()
+    prompts.write_csv(digest, include_header=False, quote_style="never", line_terminator="\0", batch_size=1024)
+    return digest.sha256.hexdigest()
+
+
+class _Digest(io.BytesIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sha256 = hashlib.sha256()
+
+    def write(self, block: "Buffer") -> int:
+        self.sha256.update(block)
+        return memoryview(block).nbytes

@@ -1,0 +1,1 @@
+"""Small tools that every other package uses: files, money, time, keys, safe text."""

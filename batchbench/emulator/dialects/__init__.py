@@ -1,0 +1,1 @@
+"""The providers' wire formats, one package each."""

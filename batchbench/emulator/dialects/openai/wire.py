@@ -1,0 +1,295 @@
+"""Pure: the OpenAI dialect's request and result shapes, and how one chat request becomes one answer."""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from batchbench.emulator.jobs import tokens
+from batchbench.emulator.jobs.answers import Problem, twisted
+from batchbench.emulator.personas.interface import Ask, Persona, Reply
+
+ENDPOINT = "/v1/chat/completions"
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    text: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[Part] | None = None
+
+
+class Chat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Body of a chat request. Parameters that a persona ignores are taken as they come."""
+
+    model: str
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    stop: msgspec.Raw | UnsetType = UNSET
+    presence_penalty: msgspec.Raw | UnsetType = UNSET
+    frequency_penalty: msgspec.Raw | UnsetType = UNSET
+    logit_bias: msgspec.Raw | UnsetType = UNSET
+    user: msgspec.Raw | UnsetType = UNSET
+    store: msgspec.Raw | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+    response_format: msgspec.Raw | UnsetType = UNSET
+    tools: msgspec.Raw | UnsetType = UNSET
+    tool_choice: msgspec.Raw | UnsetType = UNSET
+    parallel_tool_calls: msgspec.Raw | UnsetType = UNSET
+    reasoning_effort: msgspec.Raw | UnsetType = UNSET
+    service_tier: msgspec.Raw | UnsetType = UNSET
+    modalities: msgspec.Raw | UnsetType = UNSET
+    verbosity: msgspec.Raw | UnsetType = UNSET
+    safety_identifier: msgspec.Raw | UnsetType = UNSET
+    prompt_cache_key: msgspec.Raw | UnsetType = UNSET
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    custom_id: str
+    body: Chat
+
+
+class LooseLine(msgspec.Struct, frozen=True):
+    """A line whose body is not a chat request; the envelope was validated before."""
+
+    custom_id: str
+    body: msgspec.Raw
+
+
+class Alternative(msgspec.Struct, frozen=True, gc=False):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class Token(msgspec.Struct, frozen=True, gc=False):
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[Alternative]
+
+
+class Logprobs(msgspec.Struct, frozen=True, gc=False):
+    content: list[Token]
+    refusal: None = None
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    role: str
+    content: str | None
+    refusal: str | None = None
+    annotations: tuple[()] = ()
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    index: int
+    message: Said
+    logprobs: Logprobs | None
+    finish_reason: str
+
+
+class PromptDetails(msgspec.Struct, frozen=True, gc=False):
+    cached_tokens: int = 0
+    audio_tokens: int = 0
+
+
+class CompletionDetails(msgspec.Struct, frozen=True, gc=False):
+    reasoning_tokens: int = 0
+    audio_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+_PROMPT_DETAILS = PromptDetails()
+_COMPLETION_DETAILS = CompletionDetails()
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails = _PROMPT_DETAILS
+    completion_tokens_details: CompletionDetails = _COMPLETION_DETAILS
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+    service_tier: str = "default"
+    system_fingerprint: str = "fp_emulated00"
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The body of every refusal: all four keys are always there."""
+
+    error: ErrorBody
+
+
+class Response(msgspec.Struct, frozen=True, gc=False):
+    status_code: int
+    request_id: str
+    body: Completion | Refused
+
+
+class LineFailure(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class OutputLine(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    custom_id: str
+    response: Response | None
+    error: LineFailure | None = None
+
+
+UNANSWERED = {
+    "expired": LineFailure("batch_expired", "This request could not be executed before the completion window expired."),
+    "cancelled": LineFailure("batch_cancelled", "This request was not executed because the batch was cancelled."),
+    "timeout": LineFailure("request_timeout", "The underlying call to the model timed out."),
+}
+
+_chat = msgspec.json.Decoder(Chat)
+
+
+def refused(problem: Problem) -> Refused:
+    return Refused(ErrorBody(problem.message, problem.type, problem.param, problem.code))
+
+
+def read_chat(raw: bytes | msgspec.Raw) -> Chat | Problem:
+    """A request body, or what is wrong with it in the provider's words."""
+    try:
+        chat = _chat.decode(raw)
+    except msgspec.ValidationError as error:
+        return _explain(str(error))
+    except (ValueError, RecursionError):
+        return Problem(400, "We could not parse the JSON body of your request.", "invalid_request_error")
+    return check(chat) or chat
+
+
+def check(chat: Chat) -> Problem | None:
+    """What the provider refuses about a body whose single parameters are all right."""
+    if chat.max_tokens is not None and chat.max_completion_tokens is not None:
+        return _invalid("max_tokens", "Set either 'max_tokens' or 'max_completion_tokens', not both.")
+    if chat.top_logprobs is not None and not chat.logprobs:
+        return _invalid("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true.")
+    if chat.stream:
+        return _invalid("stream", "The emulator does not stream: leave 'stream' out.", "unsupported_value")
+    return None
+
+
+def _invalid(param: str, message: str, code: str = "invalid_value") -> Problem:
+    return Problem(400, message, "invalid_request_error", code, param)
+
+
+def not_found(model: str) -> Problem:
+    message = f"The model `{model}` does not exist or you do not have access to it."
+    return Problem(404, message, "invalid_request_error", "model_not_found")
+
+
+def prompt_of(chat: Chat) -> tuple[str, int]:
+    """The text of the last user message, and the prompt tokens of the whole conversation."""
+    messages = chat.messages
+    prompt = ""
+    total = 0
+    for message in messages:
+        text = message.content
+        if not isinstance(text, str):
+            text = "".join([part.text for part in text]) if text else ""
+        total += len(text) if text.isascii() else tokens.size(text)
+        if message.role == "user":
+            prompt = text
+    return prompt, tokens.input_tokens(total, len(messages))
+
+
+def complete(
+    chat: Chat, model: Persona, *, sample: str, seed: int, name: str, created: int, twist: str = ""
+) -> tuple[Completion, str]:
+    """The whole answer to a chat request, and the text that is billed for (the texts of n choices joined)."""
+    prompt, prompt_tokens = prompt_of(chat)
+    if chat.seed is not None:
+        sample = str(chat.seed)
+    most = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
+    wanted = (chat.top_logprobs or 0) if chat.logprobs else None
+    ask = Ask(chat.model, prompt, sample, seed, most, wanted)
+    choice, text, used = _choice(0, ask, model, twist)
+    choices = [choice]
+    for index in range(1, chat.n or 1):
+        choice, more, tokens_more = _choice(index, replace(ask, sample=f"{sample}.{index}"), model, twist)
+        choices.append(choice)
+        text = f"{text}\n{more}"
+        used += tokens_more
+    usage = Usage(prompt_tokens, used, prompt_tokens + used)
+    return Completion(name, "chat.completion", created, chat.model, choices, usage), text
+
+
+def _choice(index: int, ask: Ask, model: Persona, twist: str) -> tuple[Choice, str, int]:
+    """One answer, its text and its tokens."""
+    reply = model(ask)
+    finish = "stop"
+    if twist:
+        reply, finish = twisted(twist, reply)
+    text = reply.text
+    used = tokens.output_tokens(text)
+    if ask.max_tokens is not None and used > ask.max_tokens:
+        text, used, finish = tokens.cut(text, ask.max_tokens), ask.max_tokens, "length"
+    logprobs = None if ask.top_logprobs is None else _logprobs(text, reply, ask.top_logprobs)
+    said = Said("assistant", None, text) if reply.refusal else Said("assistant", text)
+    return Choice(index, said, logprobs, finish), text, used
+
+
+def _logprobs(text: str, reply: Reply, top: int) -> Logprobs:
+    """One entry per word; only the first word has alternatives, the rest is certain."""
+    content: list[Token] = []
+    for k, word in enumerate(tokens.words(text)):
+        likely = (reply.top_logprobs or [(word, 0.0)]) if k == 0 else [(word, 0.0)]
+        # -9999 is the provider's word for "not among the likeliest".
+        chosen = next((value for token, value in likely if token == word), -9999.0)
+        alternatives = [Alternative(token, value, list(token.encode())) for token, value in likely[:top]]
+        content.append(Token(word, chosen, list(word.encode()), alternatives))
+    return Logprobs(content)
+
+
+def _explain(reason: str) -> Problem:
+    """The provider's wording for a body that does not decode."""
+    if found := re.search(r"missing required field `(\w+)`", reason):
+        param = found.group(1)
+        return Problem(
+            400, f"Missing required parameter: '{param}'.", "invalid_request_error", "missing_required_parameter", param
+        )
+    if found := re.search(r"unknown field `(\w+)`", reason):
+        name = found.group(1)
+        return Problem(400, f"Unrecognized request argument supplied: {name}", "invalid_request_error")
+    where = re.search(r"at `\$\.?([^`]*)`", reason)
+    param = where.group(1) if where else ""
+    return Problem(
+        400,
+        f"Invalid '{param}': {reason.partition(' - ')[0]}.",
+        "invalid_request_error",
+        "invalid_value" if re.search(r"[<>]=|of length", reason) else "invalid_type",
+        param or None,
+    )

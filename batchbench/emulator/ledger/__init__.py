@@ -1,0 +1,1 @@
+"""The emulator's state: an append-only list of events."""

@@ -1,0 +1,1 @@
+"""HTTP: which call arrives, which fault affects it, which dialect answers it."""

@@ -1,0 +1,1 @@
+"""What a probe's author imports."""

@@ -1,0 +1,1 @@
+"""What is on disk about one run: events, journal, raw results, answers, audit."""

@@ -1,0 +1,360 @@
+"""IO: the folder of one run: its lock, its journal, and where everything else of it is.
+
+Write order: the provider's bytes, then the answers, then the journal's `stored`. Whatever the journal does not tell of
+has not happened; what it tells of is on disk.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import polars as pl
+
+from batchbench.analyze.sample import LOGPROBS
+from batchbench.core import crash_points as crash
+from batchbench.core.store import Store, check_links, content, explained, reading, sync
+from batchbench.errors import BatchbenchError, DataError, UsageError
+from batchbench.probes.kit.probe import Manifest
+from batchbench.providers.target import Target
+from batchbench.runs import events, journal
+from batchbench.runs.events import AnyEvent, Opened, Part, Ranges
+from batchbench.runs.journal import Batch, State
+
+ATTEMPTS = 3  # how often a row is asked before it is given up
+ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "id": pl.UInt32,
+    "rep": pl.UInt16,
+    "outcome": pl.String,
+    "text": pl.String,
+    "finish": pl.String,
+    "input_tokens": pl.UInt32,
+    "output_tokens": pl.UInt32,
+    "model": pl.String,
+    "error": pl.String,
+    "logprobs": LOGPROBS,
+}
+TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
+_not_todo = re.compile(rb"[^\0]")
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json: what this folder is a run of."""
+
+    format: int = events.FORMAT
+    manifest: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\Z")]  # the name of a folder
+    target: Target
+
+
+class Run:
+    """An open run: what its journal says, and the one way of adding to it."""
+
+    def __init__(self, folder: Path, store: Store, manifest_folder: Path, manifest: Manifest, target: Target) -> None:
+        self.folder = folder
+        self.store = store
+        self.manifest_folder = manifest_folder
+        self.manifest = manifest
+        self.target = target
+        self.state = State()
+        self._journal = -1
+        self._seq = self._crc = 0
+        self._failed: BatchbenchError | None = None  # why nothing can be added any more
+        self._shard: tuple[str, pl.Series] | None = None
+
+    def append(self, event: AnyEvent) -> None:
+        """Put an event on disk, then into the state; a failure leaves the journal as it was, and ends it for now.
+
+        After a write or sync that failed, only reading the file anew tells what is on disk, which the next start does.
+        """
+        if self._failed is not None:
+            raise self._failed
+        name = type(event).__name__.lower()
+        crash.point(f"before-{name}")
+        text, crc = journal.line(event, self._seq, self._crc)
+        start = os.lseek(self._journal, 0, os.SEEK_END)
+        try:
+            with explained(self.folder / "journal"):
+                half = len(text) // 2
+                _write_all(self._journal, text[:half])
+                crash.point(f"mid-{name}")
+                _write_all(self._journal, text[half:])
+                os.fdatasync(self._journal)
+        except BatchbenchError as error:
+            self._failed = error
+            with suppress(OSError):  # then the next start cuts off what is too much
+                os.ftruncate(self._journal, start)
+            raise
+        self._seq, self._crc = self._seq + 1, crc
+        self.state.apply(event)
+        crash.point(f"after-{name}")
+
+    def _open(self) -> None:
+        path = self.folder / "journal"
+        with explained(path):
+            self._journal = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            sync(self.folder)
+        found = read_journal(path)
+        # What a killed process wrote and never synced counts from here on, and what it left torn is gone for good.
+        with explained(path):
+            os.ftruncate(self._journal, found.good)
+            os.fsync(self._journal)
+        self.state = journal.replay(found.events)
+        self._seq, self._crc = len(found.events), found.crc
+
+    @property
+    def place(self) -> str:
+        """What tells this journal from its copies, as long as nobody moves it to another disk."""
+        return str(os.fstat(self._journal).st_ino)
+
+    def _close(self) -> None:
+        os.close(self._journal)
+
+    def raw(self, nonce: str, part: str) -> Path:
+        """Where a result file is kept as the provider sent it."""
+        return self.folder / "raw" / f"{nonce}-{part}.jsonl.zst"
+
+    def answers(self, nonce: str) -> Path:
+        """Where the answers of a batch are kept."""
+        return self.folder / "answers" / f"{nonce}.parquet"
+
+    def prompts(self, start: int, stop: int) -> list[str]:
+        """The prompts of the rows from `start` to before `stop`, which lie in one shard; their bytes are verified."""
+        shard = next(shard for shard in self.manifest.shards if shard.first <= start < shard.first + shard.rows)
+        if self._shard is None or self._shard[0] != shard.file:
+            path = self.manifest_folder / shard.file
+            compiled = content(path)
+            if hashlib.sha256(compiled).hexdigest() != shard.file_sha256:
+                raise DataError(f"{path} is not what manifest.json says: move the folder away and compile again")
+            self._shard = (shard.file, pl.read_parquet(compiled, columns=["prompt"])["prompt"])
+        return self._shard[1][start - shard.first : stop - shard.first].to_list()
+
+    def shard_end(self, row: int) -> int:
+        """The first row that is no longer in the same shard."""
+        return next(shard.first + shard.rows for shard in self.manifest.shards if row < shard.first + shard.rows)
+
+    def progress(self, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
+        """For each repetition, what has become of each of the first `rows` rows, read from the files."""
+        table = [bytearray(rows) for _ in range(repetitions)]
+        for batch in self.state.batches.values():
+            if batch.rep >= repetitions:
+                continue
+            marks = table[batch.rep]
+            if batch.stored is None:
+                if batch.state in journal.OPEN:
+                    mark(marks, batch.ranges, IN_FLIGHT)
+                continue
+            again, missing = batch.stored.again, batch.stored.missing
+            unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
+            if not unanswered:
+                mark(marks, batch.ranges, ANSWERED)
+                continue
+            for start, stop in batch.ranges:
+                for row in range(start, min(stop, rows)):
+                    if row not in unanswered:
+                        marks[row] = ANSWERED
+            if not rebuy_missing:
+                # What an earlier batch has answered since stays answered: it may have come late.
+                lacking = [row for start, stop in missing for row in range(start, min(stop, rows))]
+                mark(marks, as_ranges([row for row in lacking if marks[row] == TODO]), MISSING)
+        for (rep, row), count in self.state.attempts().items() if not rebuy_missing else ():
+            if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
+                table[rep][row] = GIVEN_UP
+        return table
+
+
+@contextmanager
+def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Target, now: float) -> Iterator[Run]:
+    """The run of a target on a manifest, made if it is new, and nobody else's while it is open."""
+    folder = store.cache / manifest_folder.name / target.slug
+    with store.locked(folder):
+        path = folder / "run.json"
+        mine = RunFile(manifest=manifest_folder.name, target=_kept(target))
+        begun = path.exists()
+        if begun and (theirs := read_run(path)) != mine:
+            raise DataError(f"{path} is of another run ({theirs.target.name}): move the folder away")
+        for name in ("raw", "answers", "quarantine"):
+            with explained(folder / name):
+                (folder / name).mkdir(exist_ok=True)
+                store.sweep(folder / name)
+                sync(folder / name)  # a file that a killed process has just renamed may be built upon
+        run = Run(folder, store, manifest_folder, manifest, target)
+        run._open()
+        try:
+            if begun and not run.state.run:
+                raise DataError(
+                    f"{folder / 'journal'} is gone, and nothing else tells what was bought: restore it from a backup, "
+                    "or move the folder away to ask everything anew"
+                )
+            if not run.state.run:
+                run.append(Opened(at=now, run=secrets.token_hex(8), manifest=manifest_folder.name, target=target.slug))
+            if (run.state.manifest, run.state.target) != (manifest_folder.name, target.slug):
+                raise DataError(f"{folder / 'journal'} belongs to another run: restore the right one from a backup")
+            if not begun:  # after the journal, so that a run that has begun has one
+                store.write(path, msgspec.json.format(msgspec.json.encode(mine), indent=1))
+            yield run
+        finally:
+            run._close()
+
+
+def _kept(target: Target) -> Target:
+    """What is kept of a target: an emulator's address changes with every start, and is no part of it."""
+    return msgspec.structs.replace(target, base_url=None) if target.emulated else target
+
+
+def read_run(path: Path) -> RunFile:
+    """What a run.json says."""
+    try:
+        found = msgspec.json.decode(content(path), type=RunFile)
+        begun = _first_event(path.with_name("journal"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}): restore it from a backup") from None
+    if found.format != events.FORMAT:
+        raise DataError(f"{path} is of another format than {events.FORMAT}: use the version that wrote it")
+    for event in begun:
+        if isinstance(event, Opened) and (event.manifest, event.target) != (found.manifest, found.target.slug):
+            raise DataError(f"{path} is not what the journal beside it was begun for: restore it from a backup")
+    return found
+
+
+def _first_event(path: Path) -> list[AnyEvent]:
+    if not os.path.lexists(path):
+        return []  # a run that was killed before it began
+    with reading(path) as file:
+        return journal.read(file.readline(), str(path)).events
+
+
+def read_journal(path: Path) -> journal.Reading:
+    """The events of a journal on disk."""
+    try:
+        return journal.read(content(path), str(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} holds an event this version does not know ({error})") from None
+
+
+def folders(store: Store) -> list[Path]:
+    """Every run under the home."""
+    found = sorted(path.parent for path in store.cache.glob("*/*/run.json"))
+    for folder in found:
+        check_links(folder)
+    return found
+
+
+def find(store: Store, manifest_name: str, target_name: str) -> Path:
+    """The run of a model on a manifest, by the model's name on the command line or by the run's own folder."""
+    if (Path(target_name) / "run.json").is_file():
+        check_links(Path(target_name))
+        return Path(target_name)
+    there = [folder for folder in folders(store) if folder.parent.name == manifest_name]
+    mine = [folder for folder in there if read_run(folder / "run.json").target.name == target_name]
+    if len(mine) > 1:
+        choice = ", ".join(map(str, mine))
+        raise UsageError(f"{target_name} has several runs with different settings: name one by its folder ({choice})")
+    if not mine:
+        known = ", ".join(read_run(folder / "run.json").target.name for folder in there) or "none yet"
+        raise UsageError(
+            f"no run of {target_name} on {manifest_name} (there are: {known}): start it with `batchbench run`"
+        )
+    return mine[0]
+
+
+def read_answers(folder: Path, state: State) -> pl.LazyFrame:
+    """The answers of every stored batch of a run, each file checked byte for byte first."""
+    files = []
+    for part in (part for batch in state.batches.values() if batch.stored for part in batch.stored.parts):
+        path = folder / part.file
+        if not part.file.startswith("answers/"):
+            continue
+        if not path.is_file() or file_part(path, folder) != part:
+            raise _damaged(path)
+        files.append(path)
+    if not files:
+        return pl.LazyFrame(schema=ANSWERS)
+    return pl.scan_parquet(files, glob=False)
+
+
+def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
+    """A look at the answers that costs nothing: they are there, and as long as they were. Reading checks every byte."""
+    for part in parts:
+        path = folder / part.file
+        if not part.file.startswith("answers/"):
+            continue
+        if not path.is_file() or path.stat().st_size != part.bytes:
+            raise _damaged(path)
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+
+
+def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
+    """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
+    counts: Counter[str] = Counter()
+    for batch in state.batches.values():
+        if batch.stored is None or batch.rep >= repetitions:
+            continue
+        if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
+            _check_sizes(folder, batch.stored.parts)
+            counts.update(batch.stored.outcomes)
+            continue
+        answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
+        counts.update(dict(answers.group_by("outcome").len().collect().rows()))
+    return counts
+
+
+def answer_files(folder: Path, batch: Batch) -> list[Path]:
+    """The files that hold the answers of a batch."""
+    parts = batch.stored.parts if batch.stored else []
+    return [folder / part.file for part in parts if part.file.startswith("answers/")]
+
+
+def new_nonce() -> str:
+    """A name for one intent that no other will ever have."""
+    return secrets.token_hex(5)
+
+
+def file_part(path: Path, folder: Path) -> Part:
+    """A file that is already there, with its digest."""
+    kept = content(path)
+    return Part(file=str(path.relative_to(folder)), bytes=len(kept), sha256=hashlib.sha256(kept).hexdigest())
+
+
+def mark(marks: bytearray, ranges: Ranges, value: int) -> None:
+    """Set what has become of rows; those beyond the table are not asked for."""
+    for start, stop in ranges:
+        stop = min(stop, len(marks))
+        if start < stop:
+            marks[start:stop] = bytes([value]) * (stop - start)
+
+
+def todo(marks: bytearray, most: int, start: int = 0) -> Ranges:
+    """The first rows still to be asked, at most `most` of them."""
+    ranges: Ranges = []
+    while most > 0 and (first := marks.find(TODO, start)) >= 0:
+        end = _not_todo.search(marks, first, first + most)
+        stop = end.start() if end else min(len(marks), first + most)
+        ranges.append((first, stop))
+        most -= stop - first
+        start = stop
+    return ranges
+
+
+def as_ranges(rows: list[int]) -> Ranges:
+    """Sorted rows as ranges."""
+    ranges: Ranges = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(handle, content) :]

@@ -1,0 +1,1 @@
+"""Pure statistics: cells, resampling, intervals, marks."""

@@ -1,0 +1,1 @@
+"""How a request travels: HTTP client, rate limit, batches executed on this machine."""
