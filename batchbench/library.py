@@ -24,12 +24,13 @@ from batchbench.app import sweep_file as sweepfile
 from batchbench.app.compile import Compiled, compiled
 from batchbench.cli import options, output
 from batchbench.cli.commands.analyze import answers_of
+from batchbench.compile.manifest import checked_shards
 from batchbench.core import money
-from batchbench.core.store import Store, checked_shards
+from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
 from batchbench.providers import target as targets
-from batchbench.runs import folder as runs
-from batchbench.runs import journal
+from batchbench.runs.answers import read_answers
+from batchbench.runs.folder import find_run, read_state
 
 Names = str | Sequence[str]
 Values = Mapping[str, str | int | float]
@@ -88,10 +89,10 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     args = _args(probe, model, params, home)
     store = output.store(args)
     (item,) = compiled(args, store, targets.parse(model)[0])
-    folder = runs.find(store, item.folder.name, model)
-    state = journal.replay(runs.read_journal(folder / "journal").events)
+    folder = find_run(store, item.folder.name, model)
+    state = read_state(folder)
     rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
-    joined = runs.read_answers(folder, state).join(rows, on="id")
+    joined = read_answers(folder, state).join(rows, on="id")
     return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
@@ -137,7 +138,7 @@ def sweep(
 
 def _analysis(store: Store, item: Compiled, model: str, replicates: int, seed: int) -> analyze.Analysis:
     readable(item.probe)
-    folder = runs.find(store, item.folder.name, model)
+    folder = find_run(store, item.folder.name, model)
     sample = answers_of(folder, item.probe, item.folder, item.manifest, model)
     analysis, cells = analyze.analyze(item.probe, item.params, sample, replicates=replicates, seed=seed)
     analyze.write(analysis, cells, folder, store)

@@ -19,9 +19,10 @@ from batchbench.analyze.sample import Origin, Sample
 from batchbench.cli import main
 from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import compile
+from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
-from batchbench.probes.kit.probe import Manifest, Params, Probe
+from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import Run
 from tests.golden.make import many, write
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from batchbench.core.money import Price
 from batchbench.providers import openai
-from batchbench.runs import folder as runs
 from batchbench.runs import results
 from batchbench.runs.ingest import Ingested, ingest
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import TODO, as_ranges, todo
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
@@ -162,6 +162,6 @@ def test_lines_end_at_newlines_and_nowhere_else(blocks: list[bytes], size: int) 
 @given(st.lists(st.integers(0, 4), max_size=300), st.integers(1, 400))
 def test_what_is_to_be_asked_is_what_nothing_has_become_of(values: list[int], most: int) -> None:
     marks = bytearray(values)
-    chosen = [row for start, stop in runs.todo(marks, most) for row in range(start, stop)]
-    assert chosen == [row for row, value in enumerate(values) if value == runs.TODO][:most]
-    assert runs.as_ranges(chosen) == runs.todo(marks, most)
+    chosen = [row for start, stop in todo(marks, most) for row in range(start, stop)]
+    assert chosen == [row for row, value in enumerate(values) if value == TODO][:most]
+    assert as_ranges(chosen) == todo(marks, most)

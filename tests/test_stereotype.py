@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze.sample import LOGPROBS, labelled
+from batchbench.analyze.sample import labelled
 from batchbench.cli import main
+from batchbench.runs.answers import LOGPROBS
 from tests.conftest import Run
 
 Prediction = dict[str, object]

@@ -35,9 +35,10 @@ from batchbench.analyze.sample import (
     scores_of,
     tallies_of,
 )
-from batchbench.core.store import Store, checked_shards
+from batchbench.compile.manifest import Manifest, checked_shards
+from batchbench.core.store import Store
 from batchbench.core.text import plain
-from batchbench.probes.kit.probe import Manifest, Params, Probe
+from batchbench.probes.kit.probe import Params, Probe
 from batchbench.stats import cells, marks
 from batchbench.stats.cells import Cells, Measured, Values
 

@@ -20,11 +20,13 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import LOGPROBS, OUTCOMES, READ, UNREADABLE, Origin, Sample, inputs, labelled
+from batchbench.analyze.sample import READ, Origin, Sample, inputs, labelled
+from batchbench.core.store import POLARS_ERRORS
 from batchbench.core.text import mended
 from batchbench.errors import DataError
 from batchbench.probes.kit.mask_answers import Filled
 from batchbench.probes.kit.probe import Params, Probe
+from batchbench.runs.answers import LOGPROBS, OUTCOMES
 
 CUSTOM_ID = re.compile(r"(?:.*-)?(?P<id>\d+)-(?P<rep>\d+)")
 OWN = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns that are no part of a design
@@ -43,7 +45,7 @@ def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, samp
     table, manifest = cache(table), cache(manifest)
     try:
         parts = [_read(chunk, needed, probe, table, manifest, path) for chunk in _chunks(path, probe)]
-    except UNREADABLE as error:  # columns of the right name and the wrong kind
+    except POLARS_ERRORS as error:  # columns of the right name and the wrong kind
         raise DataError(f"{path} cannot be read: {_first_line(error)}") from None
     rows = _numbered(pl.concat(parts), [*inner, *known], path)
     _check_items(rows, outer, path)
@@ -128,7 +130,7 @@ def _parquet_chunks(path: Path, wanted: set[str]) -> Iterator[pl.DataFrame]:
         for first in range(0, max(rows, 1), CHUNK):
             chunk = file.select(names).slice(first, CHUNK).collect().with_row_index("line", offset=first + 1)
             yield _with_id(chunk, path)
-    except UNREADABLE as error:
+    except POLARS_ERRORS as error:
         raise DataError(f"{path} cannot be read as parquet: {_first_line(error)}") from None
 
 

@@ -5,8 +5,9 @@ from typing import Literal, get_args
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import OUTCOMES, Sample, at
+from batchbench.analyze.sample import Sample, at
 from batchbench.probes.kit.probe import Params, Probe
+from batchbench.runs.answers import OUTCOMES
 from batchbench.stats import marks
 
 Kind = Literal["refused", "filtered", "truncated", "failed", "undetected", "absent"]

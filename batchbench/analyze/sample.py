@@ -5,11 +5,9 @@ import polars as pl
 
 from batchbench.errors import UsageError
 from batchbench.probes.kit.probe import Params, Probe
+from batchbench.runs.answers import LOGPROBS, OUTCOMES
 from batchbench.stats import cells
 
-OUTCOMES = ("answered", "refused", "filtered", "truncated", "failed")
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)  # what polars says to a damaged file
-LOGPROBS = pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64}))  # of an answer's first token
 READ = ("text", "logprobs")  # the columns of an answer that can be read
 
 

@@ -12,9 +12,10 @@ from batchbench.app import params as settings
 from batchbench.cli import output
 from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import compile
+from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
-from batchbench.probes.kit.probe import Manifest, Params, Probe
+from batchbench.probes.kit.probe import Params, Probe
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,13 @@ import polars as pl
 from batchbench import probes, providers
 from batchbench.app.compile import Compiled, compiled
 from batchbench.cli import output
+from batchbench.compile.manifest import Manifest, checked_shards, read_manifest
 from batchbench.core import money
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
-from batchbench.core.store import Store, checked_shards
+from batchbench.core.store import Store
 from batchbench.errors import KeyRefusedError, UsageError, unknown
-from batchbench.probes.kit.probe import Manifest, Params, Probe
+from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers import prices
 from batchbench.providers import target as targets
 from batchbench.providers.interface import Calls, Limits, Provider
@@ -179,7 +180,7 @@ async def connected(
 def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
     """The words that a masked model is asked about, by row of the manifest that a run's folder belongs to."""
     manifest_folder = store.manifests / folder.parent.name
-    manifest = store.manifest(manifest_folder)
+    manifest = read_manifest(manifest_folder)
     words = probes.load(manifest.probe).candidates if manifest else None
     if manifest is None or words is None:
         return None

@@ -18,8 +18,8 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers import prices
 from batchbench.providers import target as targets
 from batchbench.providers.target import Target
-from batchbench.runs import folder as runs
-from batchbench.runs import journal
+from batchbench.runs.answers import outcomes
+from batchbench.runs.folder import read_state
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +99,8 @@ def estimated(args: argparse.Namespace, store: Store, item: Compiled, target: Ta
     folder = store.cache / item.folder.name / target.slug
     answered = 0
     if (folder / "journal").exists():
-        state = journal.replay(runs.read_journal(folder / "journal").events)
-        answered = runs.outcomes(folder, state, rows, args.repetitions).total()
+        state = read_state(folder)
+        answered = outcomes(folder, state, rows, args.repetitions).total()
     requests = rows * args.repetitions - answered
     mean = prompt_bytes(item, rows).mean
     tokens_in = money.likely_input_tokens(requests, mean)

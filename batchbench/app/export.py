@@ -14,15 +14,14 @@ from batchbench.app import estimate as estimating
 from batchbench.app import run as running
 from batchbench.app.compile import Compiled
 from batchbench.cli import output
+from batchbench.compile.manifest import SHARD_ROWS, read_manifest
 from batchbench.core import money
 from batchbench.core.keys import Secret
 from batchbench.core.store import Store
 from batchbench.dispatch import Clock, Common, Wish, Work
 from batchbench.errors import BatchbenchError, DataError, MissingAnswers
-from batchbench.probes.kit.probe import SHARD_ROWS
-from batchbench.runs import events, journal
-from batchbench.runs import folder as runs
-from batchbench.runs.folder import Run
+from batchbench.runs import events
+from batchbench.runs.folder import Run, open_run, read_run, read_state, run_folders
 from batchbench.transport.client import Api
 
 
@@ -56,7 +55,7 @@ def export(args: argparse.Namespace) -> int:
     said = running.resolutions(store, pairs, args.resolve)
     with contextlib.ExitStack() as stack:
         opened = [
-            (item, stack.enter_context(runs.opened(store, item.folder, item.manifest, target, time.time())))
+            (item, stack.enter_context(open_run(store, item.folder, item.manifest, target, time.time())))
             for item, target in pairs
         ]
 
@@ -124,8 +123,8 @@ def bring(args: argparse.Namespace) -> int:
         for nonce in dispatch.nonces(path):
             owners.setdefault(nonce, []).append(path)
     taken: list[Taken] = []
-    for folder in runs.folders(store):
-        batches = journal.replay(runs.read_journal(folder / "journal").events).batches
+    for folder in run_folders(store):
+        batches = read_state(folder).batches
         mine = {nonce: owners.pop(nonce) for nonce in [*owners] if nonce in batches}
         if mine:
             taken += _bring(args, store, folder, mine)
@@ -146,12 +145,12 @@ def bring(args: argparse.Namespace) -> int:
 
 
 def _bring(args: argparse.Namespace, store: Store, folder: Path, mine: dict[str, list[Path]]) -> list[Taken]:
-    about = runs.read_run(folder / "run.json")
+    about = read_run(folder / "run.json")
     manifest_folder = store.manifests / about.manifest
-    manifest = store.manifest(manifest_folder)
+    manifest = read_manifest(manifest_folder)
     if manifest is None:
         raise DataError(f"{manifest_folder} is not there: compile it again")
-    with runs.opened(store, manifest_folder, manifest, about.target, time.time()) as opened:
+    with open_run(store, manifest_folder, manifest, about.target, time.time()) as opened:
         asked = opened.state.asked
         if asked is None:
             raise DataError(f"nothing has been asked in {folder}")

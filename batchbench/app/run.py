@@ -21,6 +21,7 @@ from batchbench.app.estimate import named, prompt_bytes, settings
 from batchbench.cli import output
 from batchbench.cli.screen import Screen
 from batchbench.cli.watchdog import Vigil
+from batchbench.compile.manifest import read_manifest
 from batchbench.core import disk as mounts
 from batchbench.core import money
 from batchbench.core.store import Store
@@ -28,8 +29,9 @@ from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unforeseen, unknown
 from batchbench.providers import target as targets
 from batchbench.providers.target import Target
-from batchbench.runs import folder as runs
 from batchbench.runs import journal
+from batchbench.runs.answers import outcomes
+from batchbench.runs.folder import Run, open_run, read_journal, read_run, run_folders
 from batchbench.runs.journal import State
 from batchbench.transport.rate_limit import Pace
 
@@ -87,17 +89,17 @@ def cancel(args: argparse.Namespace) -> int:
     """Ask the provider to stop what is running; runs that never were are not made by that."""
     store = output.store(args)
     stopped = []
-    for folder in runs.folders(store):
-        about = runs.read_run(folder / "run.json")
+    for folder in run_folders(store):
+        about = read_run(folder / "run.json")
         manifest_folder = store.manifests / about.manifest
-        manifest = store.manifest(manifest_folder)
+        manifest = read_manifest(manifest_folder)
         if manifest is None or manifest.probe not in args.probes or about.target.name not in args.models:
             continue
         contact = stages.contact(args, store, stages.vouched(args, about.target, folder))
-        with runs.opened(store, manifest_folder, manifest, contact.target, time.time()) as opened:
+        with open_run(store, manifest_folder, manifest, contact.target, time.time()) as opened:
             wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
 
-            async def ask(opened: runs.Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
+            async def ask(opened: Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
                 async with stages.connected(contact, args, store, opened.folder) as api:
                     return await stage.cancel(Work(opened, contact.provider, contact.limits, api, wish, Clock()))
 
@@ -162,7 +164,7 @@ def ask(
     stopped = False
     with contextlib.ExitStack() as stack:
         opened = [
-            stack.enter_context(runs.opened(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
+            stack.enter_context(open_run(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
             for one in jobs
         ]
 
@@ -274,7 +276,7 @@ def resolutions(store: Store, pairs: Sequence[tuple[Compiled, Target]], words: l
     known: set[str] = set()
     for item, target in pairs if said else []:
         path = store.cache / item.folder.name / target.slug / "journal"
-        known |= journal.replay(runs.read_journal(path).events).batches.keys() if path.exists() else set()
+        known |= journal.replay(read_journal(path).events).batches.keys() if path.exists() else set()
     for nonce, _, _ in said:
         if nonce not in known:
             raise unknown("batch to resolve", nonce, known)
@@ -293,7 +295,7 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
 
 
 def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
-    counts = runs.outcomes(folder, state, wish.rows, wish.repetitions)
+    counts = outcomes(folder, state, wish.rows, wish.repetitions)
     asked = wish.rows * wish.repetitions
     return Report(
         probe=item.probe.name,

@@ -16,15 +16,18 @@ from batchbench import probes, providers
 from batchbench.analyze.sample import labelled
 from batchbench.app import contact as stages
 from batchbench.cli import output
+from batchbench.compile.manifest import read_manifest
 from batchbench.core import money
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.probes.kit.probe import Manifest, Params, Probe
-from batchbench.runs import folder as runs
+from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import journal, results
+from batchbench.runs.answers import answer_files, outcomes
 from batchbench.runs.audit import Audit, Finding
 from batchbench.runs.audit import audit as audit_run
+from batchbench.runs.folder import read_run, read_state, run_folders
 from batchbench.runs.journal import State
+from batchbench.runs.progress import GIVEN_UP, IN_FLIGHT, MISSING, TODO, row_states
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,20 +54,18 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(store: Store, folder: Path) -> Look:
     """Read a run without locking it."""
-    about = runs.read_run(folder / "run.json")
-    state = journal.replay(runs.read_journal(folder / "journal").events)
-    manifest = store.manifest(store.manifests / folder.parent.name)
+    about = read_run(folder / "run.json")
+    state = read_state(folder)
+    manifest = read_manifest(store.manifests / folder.parent.name)
     variants = manifest.variants if manifest else 1
     rows = state.asked.items * variants if state.asked else 0
     repetitions = state.asked.repetitions if state.asked else 0
-    run = runs.Run(folder, store, store.manifests / folder.parent.name, manifest or _nothing(), about.target)
-    run.state = state
-    marks = run.progress(rows, repetitions)
+    marks = row_states(state, rows, repetitions)
     counts = [sum(row.count(value) for row in marks) for value in range(5)]
     states: dict[str, int] = {}
     for batch in state.batches.values():
         states[batch.state] = states.get(batch.state, 0) + 1
-    ends = runs.outcomes(folder, state, rows, repetitions)
+    ends = outcomes(folder, state, rows, repetitions)
     window = providers.load(about.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return Look(
@@ -75,9 +76,9 @@ def look(store: Store, folder: Path) -> Look:
         answered=ends["answered"] + ends["truncated"],
         refused=ends["refused"] + ends["filtered"],
         failed=ends["failed"],
-        missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
-        in_flight=counts[runs.IN_FLIGHT],
-        todo=counts[runs.TODO],
+        missing=counts[MISSING] + counts[GIVEN_UP],
+        in_flight=counts[IN_FLIGHT],
+        todo=counts[TODO],
         batches=states,
         spent_usd=state.spent() / money.MILLION,
         reserved_usd=state.reserved(time.time(), window) / money.MILLION,
@@ -90,10 +91,6 @@ def look(store: Store, folder: Path) -> Look:
         ],
         emulated=about.target.emulated,
     )
-
-
-def _nothing() -> Manifest:
-    return Manifest(probe="", version=0, params={}, data={}, items=0, prompts=0, variants=1, shards=[])
 
 
 def _holder(folder: Path) -> str | None:
@@ -112,7 +109,7 @@ def status(args: argparse.Namespace) -> int:
         raise UsageError("--json is one document, and --watch never ends: take one of them")
     store = output.store(args)
     while True:
-        found = [look(store, folder) for folder in runs.folders(store)]
+        found = [look(store, folder) for folder in run_folders(store)]
         if args.json:
             output.show_json(found)
         elif not found:
@@ -152,12 +149,12 @@ def audit(args: argparse.Namespace) -> int:
     """Check every run; exit code 65 if anything is wrong."""
     store = output.store(args)
     audits = []
-    folders = runs.folders(store)
+    folders = run_folders(store)
     with output.progress(args, "checking", "runs") as progress:
         for number, folder in enumerate(folders):
             progress(number, len(folders))
             manifest_folder = store.manifests / folder.parent.name
-            checked = audit_run(folder, manifest_folder, store.manifest(manifest_folder), _price(folder))
+            checked = audit_run(folder, manifest_folder, read_manifest(manifest_folder), _price(folder))
             if args.remote:
                 checked = msgspec.structs.replace(checked, findings=[*checked.findings, *_remote(args, store, folder)])
             audits.append(checked)
@@ -173,7 +170,7 @@ def audit(args: argparse.Namespace) -> int:
 
 def _price(folder: Path) -> money.Price | None:
     """The price a run was charged at, as far as its journal and our table can tell."""
-    state = journal.replay(runs.read_journal(folder / "journal").events)
+    state = read_state(folder)
     return state.asked.rates if state.asked else None
 
 
@@ -186,8 +183,8 @@ def _verdict(checked: Audit) -> str:
 
 def _remote(args: argparse.Namespace, store: Store, folder: Path) -> list[Finding]:
     """Batches at the provider's that carry a name of ours and that the journal does not know."""
-    target = runs.read_run(folder / "run.json").target
-    state = journal.replay(runs.read_journal(folder / "journal").events)
+    target = read_run(folder / "run.json").target
+    state = read_state(folder)
     options = argparse.Namespace(**vars(args), settle=None, batch_size=None, price="0,0")
     try:
         contact = stages.contact(options, store, stages.vouched(args, target, folder))
@@ -211,8 +208,8 @@ def explain(args: argparse.Namespace) -> int:
     """Tell all about one request."""
     store = output.store(args)
     nonce, row, rep = _parsed(args.custom_id)
-    for folder in runs.folders(store):
-        state = journal.replay(runs.read_journal(folder / "journal").events)
+    for folder in run_folders(store):
+        state = read_state(folder)
         if nonce in state.batches:
             found = _explained(store, folder, state, nonce, row, rep)
             if args.json:
@@ -251,7 +248,7 @@ def _parsed(custom_id: str) -> tuple[str, int, int]:
 
 def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, rep: int) -> dict[str, object]:
     manifest_folder = store.manifests / folder.parent.name
-    manifest = store.manifest(manifest_folder)
+    manifest = read_manifest(manifest_folder)
     if manifest is None:
         raise BatchbenchError(f"{manifest_folder} is not there: compile it again")
     batch = state.batches[nonce]
@@ -282,7 +279,7 @@ def _answer(
     if batch.stored is None:
         return {"answer": "none yet"}
     row = rows["id"][0]
-    answers = pl.concat(pl.read_parquet(path, glob=False) for path in runs.answer_files(folder, batch))
+    answers = pl.concat(pl.read_parquet(path, glob=False) for path in answer_files(folder, batch))
     answers = answers.filter(pl.col("id") == row)
     needle = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     raw = [

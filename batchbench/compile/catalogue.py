@@ -15,16 +15,15 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.analyze import sample as attempts
 from batchbench.compile import fetch
-from batchbench.core.store import Store
+from batchbench.compile.manifest import Source
+from batchbench.core.store import POLARS_ERRORS, Store
 from batchbench.errors import DataError, unknown
-from batchbench.probes.kit.probe import Source
 
 Note = Callable[[str], None]
 # What readers say to a file that is another; one of them expects a Python module.
 UNREADABLE = (
-    *attempts.UNREADABLE,
+    *POLARS_ERRORS,
     ValueError,
     TypeError,
     LookupError,

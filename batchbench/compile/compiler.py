@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from batchbench.compile.manifest import SHARD_ROWS, Identity, Manifest, Shard, Source, folder_of, read_manifest
 from batchbench.core.store import Store, sync
 from batchbench.errors import DataError
-from batchbench.probes.kit.probe import SHARD_ROWS, Identity, Manifest, P, Probe, Shard, Source, Tables
+from batchbench.probes.kit.probe import P, Probe, Tables
 from batchbench.probes.kit.templates import hashed
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def compile(
 ) -> tuple[Path, Manifest]:
     """Write every prompt of `probe` to disk, in hashed order; does nothing where that has been done."""
     identity = identify(probe, params, sources)
-    folder = store.manifest_folder(identity)
-    if done := store.manifest(folder):
+    folder = folder_of(store, identity)
+    if done := read_manifest(folder):
         return folder, _same(done, identity, folder)
     with store.locked(folder):
         design = probe.design(params, tables).collect().rechunk()  # rows are picked at random: five times faster in one

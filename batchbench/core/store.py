@@ -6,7 +6,6 @@ the same folder, synced, renamed, and the folder synced. Nothing is edited in pl
 
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -17,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
+import polars as pl
 
 from batchbench.errors import BatchbenchError, DataError, LockedError
-from batchbench.probes.kit.probe import FORMAT, Identity, Manifest
 
 SCRATCH = ".scratch-"
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)  # raised for a damaged file
 
 
 class Store:
@@ -34,18 +33,6 @@ class Store:
         self.cache = home / "cache"
         self.data = self.cache / "data"
         self.prices = self.cache / "prices.json"
-
-    def manifest_folder(self, identity: Identity) -> Path:
-        """Where the manifest of `identity` lives: named after its probe and the digest of all that decides it."""
-        plain = Identity(**{name: getattr(identity, name) for name in Identity.__struct_fields__})
-        digest = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
-        return self.manifests / f"{identity.probe}-{digest[:8]}"
-
-    def manifest(self, folder: Path) -> Manifest | None:
-        """The manifest in `folder`; None where there is none, so that the compile has not happened."""
-        path = folder / "manifest.json"
-        check_links(folder)
-        return decode_manifest(content(path), path) if os.path.lexists(path) else None
 
     def make(self, folder: Path) -> None:
         """Make a folder and sync all names that lead to it, for one that a killed process made may not be on disk."""
@@ -127,36 +114,6 @@ def check_links(folder: Path) -> None:
         for name in (*folders, *files):
             if os.path.islink(path := os.path.join(place, name)):
                 raise DataError(f"{path} is a link: put the file itself there, or move the folder away")
-
-
-def decode_manifest(content: bytes, path: Path) -> Manifest:
-    """The manifest in `content`, or an error that names `path`."""
-    try:
-        head = msgspec.json.decode(content, type=_Head)
-        if head.format != FORMAT:
-            raise DataError(
-                f"{path} has format {head.format}, and this batchbench reads format {FORMAT}: "
-                "use the version that wrote it, or move the folder away and compile again"
-            )
-        manifest = msgspec.json.decode(content, type=Manifest)
-        if manifest.sha256 not in ("", manifest.digest()):
-            raise DataError(f"{path} is damaged (its digest is another): move the folder away and compile again")
-        return manifest
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is damaged ({error}): move the folder away and compile again") from None
-
-
-def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
-    """The files of a manifest, which are what was compiled, byte for byte."""
-    paths = [folder / shard.file for shard in manifest.shards]
-    for path, shard in zip(paths, manifest.shards, strict=True):
-        if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
-            raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
-    return paths
-
-
-class _Head(msgspec.Struct):
-    format: int
 
 
 @contextmanager

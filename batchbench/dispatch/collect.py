@@ -12,11 +12,12 @@ from batchbench.dispatch.state import Work
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Remote
-from batchbench.runs import folder as runs
 from batchbench.runs import results
+from batchbench.runs.answers import file_part
 from batchbench.runs.events import Part, Ranges, Stored
 from batchbench.runs.ingest import Ingested, ingest
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
 from batchbench.runs.results import Segment
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
@@ -79,20 +80,20 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
     work.full_since = None
     work.modest = min(work.limits.requests, work.modest * 2)
     work.account.ceiling = min(work.limits.open_batches, work.account.ceiling + 1)
-    work.mark(batch, batch.ranges, runs.ANSWERED)
-    work.mark(batch, found.missing, runs.MISSING)  # bought again at the next start, if at all: never in circles
+    work.mark(batch, batch.ranges, ANSWERED)
+    work.mark(batch, found.missing, MISSING)  # bought again at the next start, if at all: never in circles
     ask_again(work, batch, found.again)
     _judge(work, batch, remote, found)
 
 
 def ask_again(work: Work, batch: Batch, ranges: Ranges) -> None:
     """Free rows that the provider did not get to; those it has not got to often enough are given up."""
-    work.mark(batch, ranges, runs.TODO)
+    work.mark(batch, ranges, TODO)
     for start, stop in ranges:
         for row in range(start, stop):
             tries = work.attempts[batch.rep, row] = work.attempts.get((batch.rep, row), 0) + 1
-            if tries >= runs.ATTEMPTS:
-                work.mark(batch, [(row, row + 1)], runs.GIVEN_UP)
+            if tries >= ATTEMPTS:
+                work.mark(batch, [(row, row + 1)], GIVEN_UP)
 
 
 def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
@@ -122,7 +123,7 @@ async def _fetched(work: Work, batch: Batch, remote: Remote, *, again: bool) -> 
     for part, path in remote.parts:
         file = work.run.raw(batch.nonce, part)
         if file.exists() and not again:
-            sealed.append(await to_thread.run_sync(runs.file_part, file, work.run.folder))
+            sealed.append(await to_thread.run_sync(file_part, file, work.run.folder))
         else:
             sealed.append(await _download(work, batch, part, path))
     return sealed
@@ -152,7 +153,7 @@ def _fuller(work: Work, batch: Batch, segment: Segment, before: Path) -> Part:
     """Seal what was fetched, unless an earlier copy holds as much: one that was cut must not replace it."""
     if before.exists() and segment.worth <= results.worth(before, batch.nonce):
         segment.drop()
-        return runs.file_part(before, work.run.folder)
+        return file_part(before, work.run.folder)
     return segment.seal()
 
 

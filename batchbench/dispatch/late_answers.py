@@ -11,11 +11,12 @@ from anyio import to_thread
 
 from batchbench.dispatch.collect import ask_again, most_bytes
 from batchbench.dispatch.state import Work
-from batchbench.runs import folder as runs
 from batchbench.runs import results
+from batchbench.runs.answers import file_part
 from batchbench.runs.events import Late, Looked, Part, Ranges
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges
 from batchbench.runs.results import Segment
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
@@ -36,7 +37,7 @@ def _wanted(work: Work, batch: Batch) -> list[int]:
     """The rows that a batch lacks and that nobody else has answered or been asked since."""
     marks = work.rows[batch.rep] if batch.rep < len(work.rows) else b""
     lacked = [row for start, stop in batch.stored.missing for row in range(start, stop)] if batch.stored else []
-    return [row for row in lacked if row < len(marks) and marks[row] in (runs.MISSING, runs.TODO)]
+    return [row for row in lacked if row < len(marks) and marks[row] in (MISSING, TODO)]
 
 
 async def _look(work: Work, batch: Batch) -> None:
@@ -63,7 +64,7 @@ async def _fetched(work: Work, batch: Batch, name: str, path: str) -> Part | Non
     """One result file, sealed under a name of its own; null if the provider does not give it. A killed look left it."""
     file = work.run.raw(batch.nonce, name)
     if file.exists():
-        return await to_thread.run_sync(runs.file_part, file, work.run.folder)
+        return await to_thread.run_sync(file_part, file, work.run.folder)
     segment = Segment(work.run, batch.nonce, name)
     try:
         await work.api.download(path, segment.take, most_bytes(work, batch))
@@ -92,14 +93,14 @@ async def _keep(work: Work, batch: Batch, fresh: list[Part], number: int) -> boo
         at=work.now,
         nonce=batch.nonce,
         parts=[*fresh, kept],
-        again=runs.as_ranges(undone),
-        missing=runs.as_ranges([row for row in _rows(stored.missing) if row not in settled]),
+        again=as_ranges(undone),
+        missing=as_ranges([row for row in _rows(stored.missing) if row not in settled]),
         quarantined=0,
         outcomes=dict(answers["outcome"].value_counts().sort("outcome").rows()),
         cost=found.cost,
     )
     await work.append(late)
-    work.mark(batch, runs.as_ranges(sorted(answers["id"])), runs.ANSWERED)
+    work.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
     ask_again(work, batch, late.again)
     return True
 

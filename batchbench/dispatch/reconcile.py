@@ -6,10 +6,10 @@ from batchbench.dispatch.budget import AT_ONCE
 from batchbench.dispatch.state import SKEW, Work, refuse
 from batchbench.errors import BatchbenchError, UnresolvedError
 from batchbench.providers.interface import Remote
-from batchbench.runs import folder as runs
 from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.runs.ingest import CUSTOM_ID
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import TODO
 from batchbench.transport.client import FAILURES, PATIENCE
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
@@ -131,7 +131,7 @@ async def reconcile(work: Work) -> None:
                 await unresolved(work, batch, "not listed, but it was sent with another key than this one", [about])
             elif silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
                 await work.append(Void(at=work.now, nonce=batch.nonce, reason="in no listing after the settle time"))
-                work.mark(batch, batch.ranges, runs.TODO)
+                work.mark(batch, batch.ranges, TODO)
             elif not silences:
                 silences.append(asked_at)
 
@@ -261,6 +261,6 @@ async def resolve(work: Work, nonce: str, answer: str) -> None:
         return  # another run's, or settled long ago
     if answer == "void":
         await work.append(Void(at=work.now, nonce=nonce, reason="said by the user"))
-        work.mark(batch, batch.ranges, runs.TODO)
+        work.mark(batch, batch.ranges, TODO)
     else:
         await work.append(Created(at=work.now, nonce=nonce, remote=answer, found=True))

@@ -11,10 +11,10 @@ from batchbench.core.money import Price
 from batchbench.dispatch.budget import Common
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Calls, Limits, Provider
-from batchbench.runs import folder as runs
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import ANSWERED, GIVEN_UP, IN_FLIGHT, MISSING, TODO, mark, row_states
 
 SKEW = 600.0  # seconds that times told by a provider may be off
 LONG_AGO = 2 * 86_400.0  # seconds, the least to look back where nobody can tell how long ago something was
@@ -70,7 +70,7 @@ class Work:
         self.api = api
         self.wish = wish
         self.clock = clock
-        self.rows = run.progress(wish.rows, wish.repetitions, rebuy_missing=wish.rebuy_missing)
+        self.rows = row_states(run.state, wish.rows, wish.repetitions, rebuy_missing=wish.rebuy_missing)
         self.attempts = run.state.attempts()
         self.report: Callable[[Standing], None] = lambda _: None
         self.waiting = ""
@@ -150,7 +150,7 @@ class Work:
     def mark(self, batch: Batch, ranges: Ranges, value: int) -> None:
         """Set what has become of rows; those of a repetition that nobody asks for now are of no interest."""
         if batch.rep < len(self.rows):
-            runs.mark(self.rows[batch.rep], ranges, value)
+            mark(self.rows[batch.rep], ranges, value)
 
     def affordable(self) -> int | None:
         """Micro-dollars that may still be promised; null is no limit."""
@@ -168,11 +168,11 @@ class Work:
     @property
     def unasked(self) -> bool:
         """Whether there are requests that are in no batch yet."""
-        return any(runs.TODO in marks for marks in self.rows)
+        return any(TODO in marks for marks in self.rows)
 
     def todo(self) -> int:
         """Requests that are in no batch yet."""
-        return sum(marks.count(runs.TODO) for marks in self.rows)
+        return sum(marks.count(TODO) for marks in self.rows)
 
     def standing(self) -> Standing:
         """How far the run is."""
@@ -182,10 +182,10 @@ class Work:
             states[batch.state] = states.get(batch.state, 0) + 1
         return Standing(
             rows=self.wish.rows * self.wish.repetitions,
-            done=counts[runs.ANSWERED],
-            in_flight=counts[runs.IN_FLIGHT],
+            done=counts[ANSWERED],
+            in_flight=counts[IN_FLIGHT],
             progress=sum(self.progress.get(batch.nonce, 0) for batch in self.run.state.open()),
-            missing=counts[runs.MISSING] + counts[runs.GIVEN_UP],
+            missing=counts[MISSING] + counts[GIVEN_UP],
             batches=states,
             spent=self.run.state.spent(),
             reserved=self.run.state.reserved(self.now, self.limits.window),
@@ -207,7 +207,7 @@ async def begin(work: Work) -> None:
 async def refuse(work: Work, batch: Batch, reason: str) -> None:
     """Note that a batch was never bought, and free its rows."""
     await work.append(Rejected(at=work.now, nonce=batch.nonce, reason=reason))
-    work.mark(batch, batch.ranges, runs.TODO)
+    work.mark(batch, batch.ranges, TODO)
 
 
 async def together(steps: Sequence[Callable[[], Awaitable[None]]], limiter: anyio.CapacityLimiter) -> bool:

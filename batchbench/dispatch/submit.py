@@ -1,6 +1,7 @@
 """Buying: choose rows, promise the money, upload, create. A create is sent once per intent."""
 
 import math
+import secrets
 import shutil
 from functools import cache, partial
 
@@ -14,9 +15,9 @@ from batchbench.dispatch.budget import AT_ONCE
 from batchbench.dispatch.reconcile import listing, queue_full
 from batchbench.dispatch.state import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached, DataError
-from batchbench.runs import folder as runs
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import IN_FLIGHT, mark, todo
 from batchbench.transport.client import LIMITED, PATIENCE
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 
@@ -95,10 +96,10 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
     taken = set() if work.provider.names_batches else {batch.rows for batch in work.run.state.pending()}
     most = next((size for size in range(most, 0, -1) if size not in taken), 0)
     for rep, marks in enumerate(work.rows):
-        ranges = runs.todo(marks, most)
+        ranges = todo(marks, most)
         if not ranges:
             continue
-        nonce = runs.new_nonce()
+        nonce = _new_nonce()
         chunk = await to_thread.run_sync(encode, work, nonce, rep, ranges, work.affordable())
         if chunk.rows in taken:
             return None  # the rows that are left would look like a batch that is open: wait for that one
@@ -126,7 +127,7 @@ async def _plan(work: Work) -> tuple[str, Chunk] | None:
             place=work.run.place,
         )
         await work.append(intent)
-        runs.mark(marks, chunk.ranges, runs.IN_FLIGHT)
+        mark(marks, chunk.ranges, IN_FLIGHT)
         return nonce, chunk
     return None
 
@@ -284,3 +285,8 @@ async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
         pause = max(pause, soonest, min(lasted, latest))
         since = clock_face(work.now - lasted)
         await work.pause(pause, f"the provider to accept batches again, which it has not since {since} ({trouble})")
+
+
+def _new_nonce() -> str:
+    """A name for one intent that no other will ever have."""
+    return secrets.token_hex(5)

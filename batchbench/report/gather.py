@@ -9,15 +9,15 @@ import polars as pl
 
 from batchbench import probes
 from batchbench.analyze.analysis import FORMAT, Analysis, Estimate
-from batchbench.analyze.sample import UNREADABLE
+from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
-from batchbench.core.store import Store
+from batchbench.core.store import POLARS_ERRORS, Store
 from batchbench.errors import DataError, UsageError
-from batchbench.probes.kit.probe import Manifest, Params, Probe, Source
+from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers.target import Target
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
-from batchbench.runs import folder as runs
+from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import State
 
 NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
@@ -78,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def analysed(store: Store) -> list[Path]:
     """The folders of every run that has been analysed."""
-    return [folder for folder in runs.folders(store) if (folder / "metrics.json").is_file()]
+    return [folder for folder in run_folders(store) if (folder / "metrics.json").is_file()]
 
 
 def read(store: Store, folders: Sequence[Path]) -> list[Result]:
@@ -102,7 +102,7 @@ def _read(store: Store, folder: Path) -> Result:
     probe = probes.load(about.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
-    except UNREADABLE as error:
+    except POLARS_ERRORS as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
     defaults = probe.params()
     changed = {key: value for key, value in about.params.items() if value != getattr(defaults, key, None)}
@@ -135,14 +135,14 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
     name = str(folder.absolute().relative_to(store.home.absolute())) if _inside(folder, store.home) else folder.name
     if not (folder / "run.json").is_file():
         return None, Provenance(run=name)
-    events = runs.read_journal(folder / "journal").events
+    events = read_journal(folder / "journal").events
     state = journal.replay(events)
     manifest_folder = store.manifests / folder.parent.name
-    manifest = store.manifest(manifest_folder)
+    manifest = read_manifest(manifest_folder)
     worked = [event.at for event in events if isinstance(event, WORKED)]
     provenance = Provenance(
         run=name,
-        target=runs.read_run(folder / "run.json").target,
+        target=read_run(folder / "run.json").target,
         items=state.asked.items if state.asked else None,
         repetitions=state.asked.repetitions if state.asked else None,
         first=min(worked, default=None),

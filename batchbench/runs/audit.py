@@ -10,12 +10,13 @@ import msgspec
 import polars as pl
 
 from batchbench import providers
+from batchbench.compile.manifest import Manifest
 from batchbench.core.money import Price
 from batchbench.core.store import content
 from batchbench.errors import DataError
-from batchbench.probes.kit.probe import Manifest
-from batchbench.runs import folder as runs
 from batchbench.runs import journal
+from batchbench.runs.answers import answer_files, file_part
+from batchbench.runs.folder import read_journal, read_run
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import Batch, State
 
@@ -41,9 +42,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 def audit(folder: Path, manifest_folder: Path, manifest: Manifest | None, price: Price | None) -> Audit:
     """Check a run; `price` is what its answers were charged at, and without it money is not added up."""
     found: list[Finding] = []
-    about = runs.read_run(folder / "run.json")
+    about = read_run(folder / "run.json")
     try:
-        reading = runs.read_journal(folder / "journal")
+        reading = read_journal(folder / "journal")
     except DataError as error:
         return Audit(
             run=str(folder),
@@ -97,7 +98,7 @@ def _parts(folder: Path, batch: Batch) -> list[Finding]:
         path = folder / part.file
         if not path.is_file() or path.is_symlink():
             found.append(Finding(part.file, "missing"))
-        elif runs.file_part(path, folder) != part:
+        elif file_part(path, folder) != part:
             found.append(Finding(part.file, "its bytes are not those that were stored"))
     return found
 
@@ -109,7 +110,7 @@ def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int
         return 0, []
     paths = [folder / part.file for part in stored.parts if part.file.startswith("raw/")]
     fresh = ingest(paths, batch, providers.load(provider), price)
-    kept = pl.concat(pl.read_parquet(path, glob=False) for path in runs.answer_files(folder, batch))
+    kept = pl.concat(pl.read_parquet(path, glob=False) for path in answer_files(folder, batch))
     found = []
     if not fresh.answers.sort("id").equals(kept.sort("id")):
         found.append(Finding(f"answers/{batch.nonce}.parquet", "differs from what the provider's bytes say"))
@@ -120,7 +121,7 @@ def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int
 
 def _unique(folder: Path, stored: list[Batch]) -> tuple[int, list[Finding]]:
     """No row is answered twice."""
-    files = [file for batch in stored for file in runs.answer_files(folder, batch)]
+    files = [file for batch in stored for file in answer_files(folder, batch)]
     if not files:
         return 0, []
     rows = pl.scan_parquet(files, glob=False).select("id", "rep").collect()

@@ -6,10 +6,8 @@ has not happened; what it tells of is on disk.
 
 import hashlib
 import os
-import re
 import secrets
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -17,31 +15,14 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import LOGPROBS
+from batchbench.compile.manifest import Manifest
 from batchbench.core import crash_points as crash
 from batchbench.core.store import Store, check_links, content, explained, reading, sync
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.probes.kit.probe import Manifest
 from batchbench.providers.target import Target
 from batchbench.runs import events, journal
-from batchbench.runs.events import AnyEvent, Opened, Part, Ranges
-from batchbench.runs.journal import Batch, State
-
-ATTEMPTS = 3  # how often a row is asked before it is given up
-ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "id": pl.UInt32,
-    "rep": pl.UInt16,
-    "outcome": pl.String,
-    "text": pl.String,
-    "finish": pl.String,
-    "input_tokens": pl.UInt32,
-    "output_tokens": pl.UInt32,
-    "model": pl.String,
-    "error": pl.String,
-    "logprobs": LOGPROBS,
-}
-TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
-_not_todo = re.compile(rb"[^\0]")
+from batchbench.runs.events import AnyEvent, Opened
+from batchbench.runs.journal import State
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,38 +119,9 @@ class Run:
         """The first row that is no longer in the same shard."""
         return next(shard.first + shard.rows for shard in self.manifest.shards if row < shard.first + shard.rows)
 
-    def progress(self, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
-        """For each repetition, what has become of each of the first `rows` rows, read from the files."""
-        table = [bytearray(rows) for _ in range(repetitions)]
-        for batch in self.state.batches.values():
-            if batch.rep >= repetitions:
-                continue
-            marks = table[batch.rep]
-            if batch.stored is None:
-                if batch.state in journal.OPEN:
-                    mark(marks, batch.ranges, IN_FLIGHT)
-                continue
-            again, missing = batch.stored.again, batch.stored.missing
-            unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
-            if not unanswered:
-                mark(marks, batch.ranges, ANSWERED)
-                continue
-            for start, stop in batch.ranges:
-                for row in range(start, min(stop, rows)):
-                    if row not in unanswered:
-                        marks[row] = ANSWERED
-            if not rebuy_missing:
-                # What an earlier batch has answered since stays answered: it may have come late.
-                lacking = [row for start, stop in missing for row in range(start, min(stop, rows))]
-                mark(marks, as_ranges([row for row in lacking if marks[row] == TODO]), MISSING)
-        for (rep, row), count in self.state.attempts().items() if not rebuy_missing else ():
-            if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
-                table[rep][row] = GIVEN_UP
-        return table
-
 
 @contextmanager
-def opened(store: Store, manifest_folder: Path, manifest: Manifest, target: Target, now: float) -> Iterator[Run]:
+def open_run(store: Store, manifest_folder: Path, manifest: Manifest, target: Target, now: float) -> Iterator[Run]:
     """The run of a target on a manifest, made if it is new, and nobody else's while it is open."""
     folder = store.cache / manifest_folder.name / target.slug
     with store.locked(folder):
@@ -229,6 +181,11 @@ def _first_event(path: Path) -> list[AnyEvent]:
         return journal.read(file.readline(), str(path)).events
 
 
+def read_state(folder: Path) -> State:
+    """The state of a run according to its journal."""
+    return read_state(folder)
+
+
 def read_journal(path: Path) -> journal.Reading:
     """The events of a journal on disk."""
     try:
@@ -237,7 +194,7 @@ def read_journal(path: Path) -> journal.Reading:
         raise DataError(f"{path} holds an event this version does not know ({error})") from None
 
 
-def folders(store: Store) -> list[Path]:
+def run_folders(store: Store) -> list[Path]:
     """Every run under the home."""
     found = sorted(path.parent for path in store.cache.glob("*/*/run.json"))
     for folder in found:
@@ -245,12 +202,12 @@ def folders(store: Store) -> list[Path]:
     return found
 
 
-def find(store: Store, manifest_name: str, target_name: str) -> Path:
+def find_run(store: Store, manifest_name: str, target_name: str) -> Path:
     """The run of a model on a manifest, by the model's name on the command line or by the run's own folder."""
     if (Path(target_name) / "run.json").is_file():
         check_links(Path(target_name))
         return Path(target_name)
-    there = [folder for folder in folders(store) if folder.parent.name == manifest_name]
+    there = [folder for folder in run_folders(store) if folder.parent.name == manifest_name]
     mine = [folder for folder in there if read_run(folder / "run.json").target.name == target_name]
     if len(mine) > 1:
         choice = ", ".join(map(str, mine))
@@ -261,98 +218,6 @@ def find(store: Store, manifest_name: str, target_name: str) -> Path:
             f"no run of {target_name} on {manifest_name} (there are: {known}): start it with `batchbench run`"
         )
     return mine[0]
-
-
-def read_answers(folder: Path, state: State) -> pl.LazyFrame:
-    """The answers of every stored batch of a run, each file checked byte for byte first."""
-    files = []
-    for part in (part for batch in state.batches.values() if batch.stored for part in batch.stored.parts):
-        path = folder / part.file
-        if not part.file.startswith("answers/"):
-            continue
-        if not path.is_file() or file_part(path, folder) != part:
-            raise _damaged(path)
-        files.append(path)
-    if not files:
-        return pl.LazyFrame(schema=ANSWERS)
-    return pl.scan_parquet(files, glob=False)
-
-
-def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
-    """A look at the answers that costs nothing: they are there, and as long as they were. Reading checks every byte."""
-    for part in parts:
-        path = folder / part.file
-        if not part.file.startswith("answers/"):
-            continue
-        if not path.is_file() or path.stat().st_size != part.bytes:
-            raise _damaged(path)
-
-
-def _damaged(path: Path) -> DataError:
-    return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
-
-
-def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
-    """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
-    counts: Counter[str] = Counter()
-    for batch in state.batches.values():
-        if batch.stored is None or batch.rep >= repetitions:
-            continue
-        if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
-            _check_sizes(folder, batch.stored.parts)
-            counts.update(batch.stored.outcomes)
-            continue
-        answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
-        counts.update(dict(answers.group_by("outcome").len().collect().rows()))
-    return counts
-
-
-def answer_files(folder: Path, batch: Batch) -> list[Path]:
-    """The files that hold the answers of a batch."""
-    parts = batch.stored.parts if batch.stored else []
-    return [folder / part.file for part in parts if part.file.startswith("answers/")]
-
-
-def new_nonce() -> str:
-    """A name for one intent that no other will ever have."""
-    return secrets.token_hex(5)
-
-
-def file_part(path: Path, folder: Path) -> Part:
-    """A file that is already there, with its digest."""
-    kept = content(path)
-    return Part(file=str(path.relative_to(folder)), bytes=len(kept), sha256=hashlib.sha256(kept).hexdigest())
-
-
-def mark(marks: bytearray, ranges: Ranges, value: int) -> None:
-    """Set what has become of rows; those beyond the table are not asked for."""
-    for start, stop in ranges:
-        stop = min(stop, len(marks))
-        if start < stop:
-            marks[start:stop] = bytes([value]) * (stop - start)
-
-
-def todo(marks: bytearray, most: int, start: int = 0) -> Ranges:
-    """The first rows still to be asked, at most `most` of them."""
-    ranges: Ranges = []
-    while most > 0 and (first := marks.find(TODO, start)) >= 0:
-        end = _not_todo.search(marks, first, first + most)
-        stop = end.start() if end else min(len(marks), first + most)
-        ranges.append((first, stop))
-        most -= stop - first
-        start = stop
-    return ranges
-
-
-def as_ranges(rows: list[int]) -> Ranges:
-    """Sorted rows as ranges."""
-    ranges: Ranges = []
-    for row in rows:
-        if ranges and ranges[-1][1] == row:
-            ranges[-1] = (ranges[-1][0], row + 1)
-        else:
-            ranges.append((row, row + 1))
-    return ranges
 
 
 def _write_all(handle: int, content: bytes) -> None:

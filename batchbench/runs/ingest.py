@@ -18,9 +18,10 @@ import polars as pl
 from batchbench.core.money import MOST, Price
 from batchbench.core.text import mended
 from batchbench.providers.interface import Line, Provider
+from batchbench.runs.answers import ANSWERS
 from batchbench.runs.events import Ranges
-from batchbench.runs.folder import ANSWERS, as_ranges
 from batchbench.runs.journal import Batch
+from batchbench.runs.progress import as_ranges
 from batchbench.runs.results import CUT, blocks, is_refusal, lines
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')

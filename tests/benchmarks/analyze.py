@@ -26,7 +26,7 @@ from batchbench.store import Store
 home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 probe, store = probes.load("hiring_an"), Store(home)
 asked, origin = analyze.Asked(items=items, repetitions=1), Origin(model="benchmark", answers="")
-sample = analyze.read_run(probe, folder, store.manifest(folder), pl.scan_parquet(answers), asked, origin)
+sample = analyze.read_run(probe, folder, read_manifest(folder), pl.scan_parquet(answers), asked, origin)
 analysis, cells = analyze.analyze(probe, probe.params(), sample, replicates=1000, seed=0)
 analyze.write(analysis, cells, home / "analysis", store)
 """

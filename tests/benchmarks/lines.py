@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 import msgspec
+from batchbench.compile.manifest import read_manifest
 from batchbench import results
 from batchbench.dispatch.submit import encode
 from batchbench.ingest import ingest
@@ -25,7 +26,7 @@ from batchbench.targets import Target
 home, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai", model="random", max_tokens=300)
 price = Price(input=100_000, output=400_000, source="")
-run = Run(home / "run", store, folder, store.manifest(folder), target)
+run = Run(home / "run", store, folder, read_manifest(folder), target)
 work = SimpleNamespace(provider=provider, run=run, limits=provider.limits, wish=SimpleNamespace(price=price))
 nonce, kept = "0123456789", home / "results.jsonl.zst"
 """

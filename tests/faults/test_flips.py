@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from batchbench.cli.commands.analyze import answers_of
+from batchbench.compile.manifest import Manifest, decode
 from batchbench.core.money import Price
-from batchbench.core.store import Store, decode_manifest
+from batchbench.core.store import Store
 from batchbench.errors import DataError
 from batchbench.probes import load
-from batchbench.probes.kit.probe import Manifest
-from batchbench.runs import folder as runs
 from batchbench.runs.audit import audit
+from batchbench.runs.folder import Run, RunFile, read_journal, read_run
 from tests.dispatch.scene import PRICE, Scene
 from tests.faults.rows import row
 
@@ -63,7 +63,7 @@ def files(scene: Scene) -> Files:
 
 
 def audited(files: Files) -> None:
-    manifest = files.store.manifest(files.manifest)
+    manifest = files.read_manifest(files.manifest)
     found = audit(files.run, files.manifest, manifest, RATES).findings
     if found:
         raise DataError(", ".join(f"{one.where}: {one.what}" for one in found))
@@ -76,13 +76,13 @@ def analyzed(files: Files) -> None:
 def gone_on(files: Files) -> None:
     """What a run reads before it asks."""
     manifest = readable_manifest(files)
-    target = runs.read_run(files.run / "run.json").target
-    runs.read_journal(files.run / "journal")
-    runs.Run(files.run, files.store, files.manifest, manifest, target).prompts(0, manifest.prompts)
+    target = read_run(files.run / "run.json").target
+    read_journal(files.run / "journal")
+    Run(files.run, files.store, files.manifest, manifest, target).prompts(0, manifest.prompts)
 
 
 def readable_manifest(files: Files) -> Manifest:
-    found = files.store.manifest(files.manifest)
+    found = files.read_manifest(files.manifest)
     assert found
     return found
 
@@ -101,8 +101,8 @@ USED = {  # by which commands
 def means_the_same(kind: str, path: Path, whole: bytes) -> bool:
     """JSON with other white space, or without a name whose value is the usual one, is not damaged."""
     if kind == "manifest":
-        return decode_manifest(path.read_bytes(), path) == decode_manifest(whole, path)
-    return kind == "run.json" and runs.read_run(path) == msgspec.json.decode(whole, type=runs.RunFile)
+        return decode(path.read_bytes(), path) == decode(whole, path)
+    return kind == "run.json" and read_run(path) == msgspec.json.decode(whole, type=RunFile)
 
 
 @row(34)

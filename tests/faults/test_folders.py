@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from batchbench.core import disk as mounts
+from batchbench.core.store import Store
 from batchbench.runs import events, journal
-from batchbench.runs import folder as runs
+from batchbench.runs.folder import read_journal, run_folders
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import ended, kill, wait_until
 from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs
@@ -204,7 +205,7 @@ def test_names_of_files_differ_on_every_disk(stage: Stage) -> None:
         words = ("--base-url", url, "--price", "1,1", "--sample-k", "1", "--budget", "0")
         scene.program("run", "hiring_an", "--set", "data=sample", "--model", f"openai:{model}", *words)
     names = [str(path.relative_to(scene.home)) for path in scene.home.rglob("*")]
-    assert len(runs.folders(runs.Store(scene.home))) == len(models) + 1
+    assert len(run_folders(Store(scene.home))) == len(models) + 1
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_./") for name in names)
     assert len({unicodedata.normalize("NFKC", name).casefold() for name in names}) == len(names)
 
@@ -215,7 +216,7 @@ def test_a_journal_of_a_million_lines_is_read_in_seconds(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=1).code == 0
     path = scene.run_folder / "journal"
-    found = runs.read_journal(path)
+    found = read_journal(path)
     intent = next(event for event in found.events if isinstance(event, events.Intent))
     seq, crc = len(found.events), found.crc
     with path.open("ab") as file:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import pytest
 
+from batchbench.compile.manifest import checked_shards, read_manifest
 from batchbench.core.money import Price
-from batchbench.core.store import Store, checked_shards
+from batchbench.core.store import Store
 from batchbench.providers.target import Target
-from batchbench.runs import folder as runs
 from batchbench.runs.audit import audit
+from batchbench.runs.folder import open_run, read_run
 from tests.dispatch.scene import BOTH, PROBE, VARIABLES, Json, Scene
 from tests.emulator.driver import TOKEN
 from tests.faults.power import Disk, Operation, laid_out, operations, traced, unread
@@ -68,7 +69,7 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         traces.append(operations(folder / "trace"))
     scene.audit()
     scene.emulator.stop()
-    about = runs.read_run(scene.run_folder / "run.json")
+    about = read_run(scene.run_folder / "run.json")
     yield Recording(scene, everything_left(scene.home, traces), about.manifest, about.target)
     scene.close()
 
@@ -120,7 +121,7 @@ def test_nothing_that_was_promised_is_lost_to_a_power_cut(recording: Recording, 
 def reopened(store: Store, recording: Recording, left: Left) -> None:
     """What the next start finds: all that was promised, and nothing that it would have to call damaged."""
     folder = store.manifests / recording.name
-    manifest = store.manifest(folder)
+    manifest = read_manifest(folder)
     assert manifest or not left.compiled
     if manifest is None:
         assert not left.acknowledged
@@ -128,7 +129,7 @@ def reopened(store: Store, recording: Recording, left: Left) -> None:
     checked_shards(folder, manifest)
     run = store.cache / recording.name / recording.target.slug
     assert not left.acknowledged or (run / "journal").read_bytes().startswith(left.acknowledged)
-    with runs.opened(store, folder, manifest, recording.target, time.time()):
+    with open_run(store, folder, manifest, recording.target, time.time()):
         pass
     assert (run / "journal").read_bytes().startswith(left.acknowledged)
     assert audit(run, folder, manifest, RATES).findings == []

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from batchbench import cli
-from batchbench.runs import folder as runs
 from batchbench.runs import journal
+from batchbench.runs.folder import read_journal
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Ran, Scene, ended, wait_until
 from tests.faults.disks import failing, filled, needs_mount, needs_strace, read_only, tmpfs
@@ -206,7 +206,7 @@ def with_a_line_twice(path: Path) -> None:
 
 def of_another_run(path: Path) -> None:
     """A sound journal, of another model."""
-    events = runs.read_journal(path).events
+    events = read_journal(path).events
     events[0] = msgspec.structs.replace(events[0], target="somebody-else")
     crc, text = 0, b""
     for seq, event in enumerate(events):

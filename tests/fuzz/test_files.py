@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from batchbench import cli, emulator
 from batchbench.app import status as looking
 from batchbench.app import sweep_file as sweepfile
-from batchbench.core.store import Store, decode_manifest
+from batchbench.compile.manifest import decode
+from batchbench.core.store import Store
 from batchbench.emulator.faults import parse_rules
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
 from batchbench.report import gather
-from batchbench.runs import folder as runs
 from batchbench.runs import journal
+from batchbench.runs.answers import answer_files
+from batchbench.runs.folder import read_run, read_state
 from tests.fuzz.mutants import fuzz, mutants
 from tests.test_journal import EVENTS, written
 
@@ -82,10 +84,10 @@ def test_a_forged_journal_adds_up_or_is_refused(home: Path, content: bytes) -> N
     folder = run_folder(home)
     (folder / "journal").write_bytes(content)
     with ALLOWED:
-        state = journal.replay(runs.read_journal(folder / "journal").events)
+        state = read_state(folder)
         assert state.spent() >= 0
         assert state.reserved(0.0, 86_400) >= 0
-        assert all(part.resolve().is_relative_to(folder) for b in state.batches.values() for part in runs.answer_files(folder, b))  # fmt: skip  # noqa: E501
+        assert all(part.resolve().is_relative_to(folder) for b in state.batches.values() for part in answer_files(folder, b))  # fmt: skip  # noqa: E501
     with ALLOWED:
         looking.look(Store(home), folder)
 
@@ -123,7 +125,7 @@ def test_run_json_is_read_or_refused(home: Path, data: st.DataObject) -> None:
     try:
         path.write_bytes(data.draw(mutants([honest])))
         with ALLOWED:
-            found = runs.read_run(path)
+            found = read_run(path)
             assert (Store(home).manifests / found.manifest).parent == Store(home).manifests
             assert found.target.slug
     finally:
@@ -134,7 +136,7 @@ def test_run_json_is_read_or_refused(home: Path, data: st.DataObject) -> None:
 def test_a_manifest_is_read_or_refused(home: Path, data: st.DataObject) -> None:
     (path,) = home.glob("manifests/*/manifest.json")
     with ALLOWED:
-        found = decode_manifest(data.draw(mutants([path.read_bytes()])), path)
+        found = decode(data.draw(mutants([path.read_bytes()])), path)
         assert all((path.parent / shard.file).parent == path.parent for shard in found.shards)
 
 

@@ -15,9 +15,9 @@ import pytest
 from batchbench import probes
 from batchbench.analyze import analysis as analyze
 from batchbench.analyze.sample import Origin, Sample
-from batchbench.core.store import Store
-from batchbench.runs import folder as runs
-from batchbench.runs import journal
+from batchbench.compile.manifest import read_manifest
+from batchbench.runs.answers import read_answers
+from batchbench.runs.folder import read_state
 from tests.conftest import Run
 from tests.test_stereotype import crows_pairs_verdict, verdicts, wino_bias_verdict
 
@@ -50,14 +50,14 @@ def design(home: Path, run: Path) -> pl.DataFrame:
 
 
 def answers(run: Path) -> pl.DataFrame:
-    state = journal.replay(runs.read_journal(run / "journal").events)
-    return runs.read_answers(run, state).collect().sort("id")
+    state = read_state(run)
+    return read_answers(run, state).collect().sort("id")
 
 
 def sample(home: Path, run: Path) -> Sample:
     """The run's answers, read."""
     manifest_folder = home / "manifests" / run.parent.name
-    manifest = Store(home).manifest(manifest_folder)
+    manifest = read_manifest(manifest_folder)
     assert manifest is not None
     wanted = analyze.Asked(items=manifest.items, repetitions=1)
     origin = Origin(model="", answers="")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from batchbench.dispatch.state import Work
 from batchbench.dispatch.submit import Chunk, plan
-from batchbench.runs import folder as runs
+from batchbench.runs.progress import ANSWERED, TODO, as_ranges, todo
 from tests.model.world import PRICE, World, limits
 
 ITEMS = 8  # of three prompts each
@@ -19,13 +19,13 @@ marks = st.binary(max_size=60).map(lambda raw: bytearray(byte % 5 for byte in ra
 
 @given(marks, st.integers(0, 70))
 def test_the_rows_to_ask_are_the_first_that_nobody_has_asked(rows: bytearray, most: int) -> None:
-    chosen = [row for start, stop in runs.todo(rows, most) for row in range(start, stop)]
-    assert chosen == [row for row, mark in enumerate(rows) if mark == runs.TODO][:most]
+    chosen = [row for start, stop in todo(rows, most) for row in range(start, stop)]
+    assert chosen == [row for row, mark in enumerate(rows) if mark == TODO][:most]
 
 
 @given(st.sets(st.integers(0, 50)))
 def test_ranges_hold_exactly_their_rows_and_never_touch(rows: set[int]) -> None:
-    ranges = runs.as_ranges(sorted(rows))
+    ranges = as_ranges(sorted(rows))
     assert [row for start, stop in ranges for row in range(start, stop)] == sorted(rows)
     assert all(one[1] < other[0] for one, other in pairwise(ranges))
 
@@ -45,7 +45,7 @@ def test_batches_share_out_the_rows_within_every_limit(
 
     async def act(work: Work) -> None:
         for row in answered:
-            work.rows[0][row] = runs.ANSWERED
+            work.rows[0][row] = ANSWERED
         while planned := await plan(work):
             chunks.append(planned[1])
 

@@ -7,8 +7,8 @@ import pytest
 
 from batchbench.emulator.faults import Rule
 from batchbench.errors import UnresolvedError
-from batchbench.runs import folder as runs
 from batchbench.runs.events import Duplicate
+from batchbench.runs.folder import open_run
 from tests.model.world import World, limits
 
 pytestmark = pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning")  # the emulator's, here in our process
@@ -104,7 +104,7 @@ def test_a_copy_that_a_killed_process_had_noted_is_stopped(make: Make, dialect: 
     world.kill()
     _, copy = world.mine()
     world.dead = False
-    with runs.opened(world.store, world.manifest_folder, world.manifest, world.target, world.loop.wall()) as run:
+    with open_run(world.store, world.manifest_folder, world.manifest, world.target, world.loop.wall()) as run:
         [batch] = run.state.batches.values()
         run.append(Duplicate(at=world.loop.wall(), nonce=batch.nonce, remote=copy.id, reserve=batch.reserve))
     world.start(1)

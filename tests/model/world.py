@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from batchbench import dispatch, providers
+from batchbench.compile.manifest import read_manifest
 from batchbench.core import crash_points as crash
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
@@ -28,8 +29,9 @@ from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Limits
 from batchbench.providers.target import Target
-from batchbench.runs import folder as runs
 from batchbench.runs import journal
+from batchbench.runs.answers import outcomes
+from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.transport.client import Api
 from tests.auditor.invariants import audit, load
 from tests.model.loop import Loop, virtual
@@ -59,7 +61,7 @@ class World:
         self.store = Store(folder / "home")
         shutil.copytree(manifests, self.store.manifests)
         self.manifest_folder = next(self.store.manifests.iterdir())
-        manifest = self.store.manifest(self.manifest_folder)
+        manifest = read_manifest(self.manifest_folder)
         assert manifest is not None
         self.manifest = manifest
         self.target = Target(provider=dialect, model="echo", max_tokens=20)
@@ -195,7 +197,7 @@ class World:
     def state(self) -> journal.State:
         """What the journal says to whoever reads it now."""
         path = self.folder / "journal"
-        return journal.replay(runs.read_journal(path).events) if path.exists() else journal.State()
+        return journal.replay(read_journal(path).events) if path.exists() else journal.State()
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
@@ -214,7 +216,7 @@ class Client:
         self.world = world
         self.wish = wish
         self.error: BaseException | None = None
-        self.run: runs.Run | None = None
+        self.run: Run | None = None
         self.work: Work | None = None
         self.stop = anyio.Event()
         self.task = world.loop.create_task(self._live(act or self._dispatch))
@@ -225,7 +227,7 @@ class Client:
         api = Api(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
         loop = world.loop
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
-        with runs.opened(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
+        with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
             async with api.running():
                 self.work = Work(self.run, world.provider, world.limits, api, self.wish, clock)
                 await act(self.work)
@@ -252,7 +254,7 @@ class Client:
         assert self.run is not None
         assert self.work is not None
         rows, wish = self.work.standing(), self.wish
-        counts = runs.outcomes(self.run.folder, self.run.state, wish.rows, wish.repetitions)
+        counts = outcomes(self.run.folder, self.run.state, wish.rows, wish.repetitions)
         assert sum(counts.values()) == rows.done
         assert rows.done + rows.in_flight + rows.missing + self.work.todo() == rows.rows
         return {

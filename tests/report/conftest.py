@@ -15,7 +15,7 @@ from batchbench.analyze.analysis import Analysis
 from batchbench.analyze.sample import Example
 from batchbench.core.store import Store
 from batchbench.report import gather
-from batchbench.runs import folder as runs
+from batchbench.runs.folder import read_run
 from tests.conftest import Run
 
 PROBES = ("hiring_an", "gest", "isear", "inventories", "wino_bias", "crows_pairs")
@@ -111,7 +111,7 @@ def folder_of(home: Path, probe: str, model: str) -> Path:
     found = [
         folder
         for folder in gather.analysed(Store(home))
-        if folder.parent.name.startswith(f"{probe}-") and runs.read_run(folder / "run.json").target.name == model
+        if folder.parent.name.startswith(f"{probe}-") and read_run(folder / "run.json").target.name == model
     ]
     assert len(found) == 1
     return found[0]

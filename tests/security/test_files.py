@@ -28,8 +28,8 @@ from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers.openai import PROVIDER
 from batchbench.providers.target import Target
 from batchbench.report.overview import anchor
-from batchbench.runs import folder as runs
 from batchbench.runs import results
+from batchbench.runs.folder import run_folders
 from batchbench.transport.client import Api
 from batchbench.transport.replies import LostReply
 from batchbench.transport.single_calls import Spool
@@ -130,7 +130,7 @@ def test_no_link_in_a_run_is_followed(stage: Stage, tmp_path: Path) -> None:
         refused = scene.run(k=8, size=4)
         assert (refused.code, "is a link" in refused.stderr) == (65, True), refused
         with pytest.raises(DataError, match="is a link"):
-            runs.folders(Store(scene.home))
+            run_folders(Store(scene.home))
         assert _contents(outside) == before
         place.unlink()
         outside.rename(place)

@@ -5,15 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import output
+from batchbench.compile.manifest import folder_of, read_manifest
 from batchbench.errors import DataError, UsageError
+from batchbench.runs.answers import read_answers
+from batchbench.runs.folder import find_run, read_run, read_state
 
 if TYPE_CHECKING:
     import polars as pl
 
     from batchbench.analyze.analysis import Analysis, Comparison
     from batchbench.analyze.sample import Sample
+    from batchbench.compile.manifest import Manifest
     from batchbench.core.store import Store
-    from batchbench.probes.kit.probe import Manifest, Params, Probe
+    from batchbench.probes.kit.probe import Params, Probe
 
 DESCRIPTION = """\
 Read the answers of runs, or of a file, and print every metric of the probe with its 95 % interval, its mark and
@@ -114,12 +118,11 @@ def run(args: argparse.Namespace) -> int:
 def _provider(source: "str | Path") -> str | None:
     """Whose form of a probe a source has: a model's own, a run's, or for a file nobody's."""
     from batchbench.providers import target as targets
-    from batchbench.runs import folder as runs
 
     if isinstance(source, Path):
         return None
     run = Path(source) / "run.json"
-    return runs.read_run(run).target.provider if run.is_file() else targets.parse(source)[0]
+    return read_run(run).target.provider if run.is_file() else targets.parse(source)[0]
 
 
 def _whole(word: str) -> int:
@@ -141,10 +144,9 @@ def _run_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
 ) -> "tuple[Sample, Path | None]":
     """The answers of a model's run, and the folder its results belong into."""
-    from batchbench.runs import folder as runs
 
     manifest_folder, manifest = _manifest(args, store, probe, params)
-    folder = runs.find(store, manifest_folder.name, model)
+    folder = find_run(store, manifest_folder.name, model)
     return answers_of(folder, probe, manifest_folder, manifest, model), folder
 
 
@@ -156,13 +158,11 @@ def answers_of(
 
     from batchbench.analyze import analysis as analyze
     from batchbench.analyze.sample import Origin
-    from batchbench.runs import folder as runs
-    from batchbench.runs import journal
 
-    state = journal.replay(runs.read_journal(folder / "journal").events)
+    state = read_state(folder)
     if state.asked is None:
         raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
-    target = runs.read_run(folder / "run.json").target
+    target = read_run(folder / "run.json").target
     origin = Origin(
         model=model,
         stored=state.answered(),
@@ -172,7 +172,7 @@ def answers_of(
         emulated=target.emulated,
     )
     asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
-    answers = runs.read_answers(folder, state)
+    answers = read_answers(folder, state)
     if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
         raise DataError(f"{model} gave no log-probabilities, so {probe.name} has to ask it with --set form=question")
     return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
@@ -191,7 +191,7 @@ def _file_answers(
     def manifest() -> "pl.DataFrame":
         import polars as pl
 
-        from batchbench.core.store import checked_shards
+        from batchbench.compile.manifest import checked_shards
 
         folder, found = _manifest(args, store, probe, params)
         return pl.scan_parquet(checked_shards(folder, found), glob=False).drop("prompt").collect()
@@ -210,8 +210,8 @@ def _manifest(
     sources = {
         name: datasets.table(store, name, sample=params.data == "sample", note=note)[1] for name in probe.datasets
     }
-    folder = store.manifest_folder(identify(probe, params, sources))
-    manifest = store.manifest(folder)
+    folder = folder_of(store, identify(probe, params, sources))
+    manifest = read_manifest(folder)
     if manifest is None:
         raise UsageError(f"{probe.name} has not been asked with these parameters: `batchbench run {probe.name}` first")
     return folder, manifest

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import output
+from batchbench.runs.folder import read_run
 
 if TYPE_CHECKING:
     from batchbench.core.store import Store
@@ -55,13 +56,12 @@ def _chosen(store: "Store", names: list[str], models: list[str]) -> list[Path]:
     from batchbench import probes
     from batchbench.errors import UsageError, unknown
     from batchbench.report import gather
-    from batchbench.runs import folder as runs
 
     for name in names:
         probes.load(name)  # complains about a misspelt one
     folders = [Path(model) for model in models if (Path(model) / "metrics.json").is_file()]
     wanted = [model for model in models if Path(model) not in folders]
-    there = {folder: runs.read_run(folder / "run.json").target.name for folder in gather.analysed(store)}
+    there = {folder: read_run(folder / "run.json").target.name for folder in gather.analysed(store)}
     for model in wanted:
         if model not in there.values():
             raise unknown("analysed model", model, there.values())

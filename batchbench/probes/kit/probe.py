@@ -1,17 +1,13 @@
-"""The nouns: what a probe is, and what the compiler writes to disk."""
+"""What a probe is: its prompts, how its answers are read, and what its metrics mean."""
 
-import hashlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 import polars as pl
 
 from batchbench.stats.cells import Cells, Measured
 from batchbench.stats.marks import Ranges
-
-FORMAT = 1  # of manifests; readers refuse any other
-SHARD_ROWS = 50_000  # the smallest per-batch limit among the providers, so a shard is never cut again
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -105,53 +101,3 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all
     max_tokens: int = 300
     typical_tokens: int = 100  # of an answer, for estimates
-
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The data a manifest was made from."""
-
-    sha256: str
-    sample: bool
-
-
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of prompts."""
-
-    file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.parquet\Z")]
-    first: int  # id of its first row
-    rows: int
-    text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled
-    file_sha256: str  # of the file itself: finds damage to this copy
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides which prompts a manifest holds; its digest names the folder."""
-
-    format: int = FORMAT
-    probe: str
-    version: int
-    params: dict[str, str | int | float | bool | None]
-    data: dict[str, Source]
-
-
-class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A compiled probe; on disk as manifest.json, written after every shard.
-
-    Fields that are not known are refused, because a damaged name would be one.
-    """
-
-    items: int
-    prompts: int
-    variants: int
-    shards: list[Shard]
-    sha256: str = ""  # of all the other fields; empty in older manifests
-
-    def digest(self) -> str:
-        """What `sha256` has to be."""
-        plain = msgspec.structs.replace(self, sha256="")
-        return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
-
-    @property
-    def sample_data(self) -> bool:
-        """Whether any of the data is our own stand-in, which every output then has to say."""
-        return any(source.sample for source in self.data.values())

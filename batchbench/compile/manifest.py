@@ -1,0 +1,108 @@
+"""A compiled probe: manifest.json and the shards beside it."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from batchbench.core.store import Store, check_links, content
+from batchbench.errors import DataError
+
+FORMAT = 1  # of manifests; readers refuse any other
+SHARD_ROWS = 50_000  # the smallest per-batch limit among the providers, so a shard always fits one batch
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The data a manifest was made from."""
+
+    sha256: str
+    sample: bool
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of prompts."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.parquet\Z")]
+    first: int  # id of its first row
+    rows: int
+    text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled
+    file_sha256: str  # of the file itself: finds damage to this copy
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides which prompts a manifest holds; its digest names the folder."""
+
+    format: int = FORMAT
+    probe: str
+    version: int
+    params: dict[str, str | int | float | bool | None]
+    data: dict[str, Source]
+
+
+class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A compiled probe; on disk as manifest.json, written after every shard.
+
+    Fields that are not known are refused, because a damaged name would be one.
+    """
+
+    items: int
+    prompts: int
+    variants: int
+    shards: list[Shard]
+    sha256: str = ""  # of all the other fields; empty in older manifests
+
+    def digest(self) -> str:
+        """What `sha256` has to be."""
+        plain = msgspec.structs.replace(self, sha256="")
+        return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+
+    @property
+    def sample_data(self) -> bool:
+        """Whether any of the data is our own stand-in, which every output then has to say."""
+        return any(source.sample for source in self.data.values())
+
+
+def folder_of(store: Store, identity: Identity) -> Path:
+    """The folder of the manifest with this identity: the probe's name and the digest of the identity."""
+    plain = Identity(**{name: getattr(identity, name) for name in Identity.__struct_fields__})
+    digest = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+    return store.manifests / f"{identity.probe}-{digest[:8]}"
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest in `folder`; None if the folder was not compiled."""
+    path = folder / "manifest.json"
+    check_links(folder)
+    return decode(content(path), path) if os.path.lexists(path) else None
+
+
+def decode(content: bytes, path: Path) -> Manifest:
+    """The manifest in `content`, or an error that names `path`."""
+    try:
+        head = msgspec.json.decode(content, type=_Head)
+        if head.format != FORMAT:
+            raise DataError(
+                f"{path} has format {head.format}, and this batchbench reads format {FORMAT}: "
+                "use the version that wrote it, or move the folder away and compile again"
+            )
+        manifest = msgspec.json.decode(content, type=Manifest)
+        if manifest.sha256 not in ("", manifest.digest()):
+            raise DataError(f"{path} is damaged (its digest is another): move the folder away and compile again")
+        return manifest
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}): move the folder away and compile again") from None
+
+
+def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
+    """The files of a manifest, which are what was compiled, byte for byte."""
+    paths = [folder / shard.file for shard in manifest.shards]
+    for path, shard in zip(paths, manifest.shards, strict=True):
+        if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
+            raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
+    return paths
+
+
+class _Head(msgspec.Struct):
+    format: int
