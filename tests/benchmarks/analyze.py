@@ -20,9 +20,10 @@ OURS = """
 import sys
 from pathlib import Path
 import polars as pl
-from batchbench import analyze, probes
-from batchbench.attempts import Origin
-from batchbench.store import Store
+from batchbench.analyze import analysis as analyze
+from batchbench import probes
+from batchbench.analyze.sample import Origin
+from batchbench.core.store import Store
 home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 probe, store = probes.load("hiring_an"), Store(home)
 asked, origin = analyze.Asked(items=items, repetitions=1), Origin(model="benchmark", answers="")

@@ -18,9 +18,10 @@ from tests.benchmarks.measure import Cost, Result, compared, run
 COMPILE = """
 import sys
 from pathlib import Path
-from batchbench import datasets, probes
-from batchbench.compile import compile
-from batchbench.store import Store
+from batchbench.compile import catalogue as datasets
+from batchbench import probes
+from batchbench.compile.compiler import compile
+from batchbench.core.store import Store
 home, names = Path(sys.argv[1]), int(sys.argv[2])
 store, probe = Store(home), probes.load("hiring_an")
 loaded = {name: datasets.table(store, name, sample=False, note=print) for name in probe.datasets}

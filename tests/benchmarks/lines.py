@@ -14,15 +14,15 @@ from pathlib import Path
 from types import SimpleNamespace
 import msgspec
 from batchbench.compile.manifest import read_manifest
-from batchbench import results
+from batchbench.runs import results
 from batchbench.dispatch.submit import encode
-from batchbench.ingest import ingest
-from batchbench.journal import Batch
-from batchbench.money import Price
+from batchbench.runs.ingest import ingest
+from batchbench.runs.journal import Batch
+from batchbench.core.money import Price
 from batchbench.providers import openai
-from batchbench.runs import Run
-from batchbench.store import Store
-from batchbench.targets import Target
+from batchbench.runs.folder import Run
+from batchbench.core.store import Store
+from batchbench.providers.target import Target
 home, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai", model="random", max_tokens=300)
 price = Price(input=100_000, output=400_000, source="")
@@ -35,7 +35,7 @@ ANSWER = (
     + """
 from batchbench.emulator.openai.codec import Codec
 from batchbench.emulator.persona import persona
-from batchbench.results import zstd
+from batchbench.runs.results import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
 chunk = encode(work, nonce, 0, [(0, 50_000)], None)
 with zstd.open(kept, "wb") as file:

@@ -25,7 +25,7 @@ SHAPES = {"BERT-tiny": (2, 128), "BERT-mini": (4, 256)}
 # What a run does with a batch; or the same, told a sentence at a time.
 OURS = """
 import json, sys, time
-from batchbench.mlm import filling, runtimes
+from batchbench.transport.mlm import filling, runtimes
 runtime, sentences = runtimes.load(sys.argv[1]), json.load(open(sys.argv[2]))
 def answered(sentences):
     asked = filling.questions(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])

@@ -22,9 +22,9 @@ from tests.faults.rows import row
 # An audit hook ends the process as it is about to open or rename its n-th file, or to make its n-th folder.
 KILLER = """
 import os, signal, sys
-import batchbench.compile
+import batchbench.compile.compiler
 from batchbench.cli import main
-left, batchbench.compile.SHARD_ROWS = int(sys.argv[1]), int(sys.argv[2])
+left, batchbench.compile.compiler.SHARD_ROWS = int(sys.argv[1]), int(sys.argv[2])
 def hook(event, args):
     global left
     writes = event == "open" and isinstance(args[2], int) and args[2] & os.O_CREAT

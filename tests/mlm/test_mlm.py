@@ -177,7 +177,7 @@ def metrics(batchbench: Run, home: Path, model: str, probe: str = "wino_bias") -
 WATCHED = """
 import os, signal, sys
 from batchbench.cli import main
-from batchbench.mlm import filling
+from batchbench.transport.mlm import filling
 log = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 dies_in, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
 answers, passed = filling.answers, 0
@@ -349,7 +349,7 @@ def test_mistakes_are_one_line(
 
 def test_nothing_heavy_is_imported_for_other_models() -> None:
     heavy = {"torch", "transformers", "onnxruntime"}
-    code = f"import sys, batchbench.cli.running, batchbench.mlm; print({heavy!r} & set(sys.modules))"
+    code = f"import sys, batchbench.app.run, batchbench.transport.mlm; print({heavy!r} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 

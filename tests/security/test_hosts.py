@@ -174,8 +174,8 @@ def test_a_certificate_that_nobody_vouches_for_gets_no_key(certificate: Path) ->
 CALL = """
 import anyio, sys
 from batchbench import providers
-from batchbench.api import Api
-from batchbench.keys import Secret
+from batchbench.transport.client import Api
+from batchbench.core.keys import Secret
 async def act():
     api = Api(providers.load("openai"), sys.argv[1], Secret("sk-canary"), patience=0.0)
     async with api.running():
@@ -241,7 +241,7 @@ def test_without_any_network_but_loopback_everything_works(tmp_path: Path) -> No
 def test_importing_everything_opens_no_connection() -> None:
     code = (
         "import sys; sys.addaudithook(lambda e, a: sys.exit(e) if e.startswith('socket.') else None)\n"
-        "import batchbench.cli.running, batchbench.library, batchbench.report, batchbench.emulator.server"
+        "import batchbench.app.run, batchbench.library, batchbench.report, batchbench.emulator.server.server"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
