@@ -32,7 +32,7 @@ from batchbench.providers.target import Target
 from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal, read_run, run_folders
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
 from batchbench.transport.rate_limit import Pace
 
 STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
@@ -229,7 +229,7 @@ def ask(
     return finished
 
 
-def _lack(report: Report, state: State, *, stopped: bool) -> BatchbenchError | None:
+def _lack(report: Report, state: RunState, *, stopped: bool) -> BatchbenchError | None:
     """What a run lacks although nothing was in its way; requests that failed for their own sake are data."""
     if report.failed and report.failed == report.asked:
         return BatchbenchError(f"all {report.asked:,} requests failed: see `batchbench explain` for one of them")
@@ -294,7 +294,7 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
             leave.start()
 
 
-def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
+def _report(folder: Path, state: RunState, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
     counts = outcomes(folder, state, wish.rows, wish.repetitions)
     asked = wish.rows * wish.repetitions
     return Report(

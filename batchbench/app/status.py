@@ -21,12 +21,12 @@ from batchbench.core import money
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.runs import journal, results
+from batchbench.runs import results
 from batchbench.runs.answers import answer_files, outcomes
 from batchbench.runs.audit import Audit, Finding
 from batchbench.runs.audit import audit as audit_run
 from batchbench.runs.folder import read_run, read_state, run_folders
-from batchbench.runs.journal import State
+from batchbench.runs.journal import BatchRecord, RunState
 from batchbench.runs.progress import GIVEN_UP, IN_FLIGHT, MISSING, TODO, row_states
 
 
@@ -246,7 +246,7 @@ def _parsed(custom_id: str) -> tuple[str, int, int]:
     return parts[1], int(parts[2]), int(parts[3])
 
 
-def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, rep: int) -> dict[str, object]:
+def _explained(store: Store, folder: Path, state: RunState, nonce: str, row: int, rep: int) -> dict[str, object]:
     manifest_folder = store.manifests / folder.parent.name
     manifest = read_manifest(manifest_folder)
     if manifest is None:
@@ -274,7 +274,7 @@ def _explained(store: Store, folder: Path, state: State, nonce: str, row: int, r
 
 
 def _answer(
-    folder: Path, state: State, batch: journal.Batch, rows: pl.DataFrame, probe: Probe[Params]
+    folder: Path, state: RunState, batch: BatchRecord, rows: pl.DataFrame, probe: Probe[Params]
 ) -> dict[str, object]:
     if batch.stored is None:
         return {"answer": "none yet"}
@@ -300,6 +300,6 @@ def _answer(
     return {"answer": kept or _why_none(batch, row), "label": read, "cost": price, "raw": raw}
 
 
-def _why_none(batch: journal.Batch, row: int) -> str:
+def _why_none(batch: BatchRecord, row: int) -> str:
     lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
     return "missing, maybe paid for" if lost else "none; the provider did not get to it"

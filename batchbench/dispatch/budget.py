@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 
 if TYPE_CHECKING:
     from batchbench.dispatch.state import Work
@@ -76,7 +76,7 @@ class Account:
         self.submitting = anyio.CapacityLimiter(1)
         self.reading = anyio.CapacityLimiter(AT_ONCE)
 
-    def open(self) -> list[Batch]:
+    def open(self) -> list[BatchRecord]:
         """The batches of all runs that take up room; those that a failed run has left behind may do so, too, or not."""
         staying = [work for work in self.works if not work.ended or work.wish.detach]
         return [batch for work in staying for batch in work.run.state.pending()]

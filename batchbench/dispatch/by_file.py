@@ -18,7 +18,7 @@ from batchbench.providers.interface import Remote
 from batchbench.runs import results
 from batchbench.runs.events import Exported, Part, Stored
 from batchbench.runs.ingest import CUSTOM_ID, LONGEST, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 
 PART = "import"  # the kept copies of result files are called <nonce>-import<n>
 
@@ -51,7 +51,7 @@ def nonces(path: Path) -> set[str]:
     return {nonce for _, nonce in _lines(path)} - {""}
 
 
-async def bring(work: Work, batch: Batch, files: Sequence[Path], *, partial: bool) -> Stored:
+async def bring(work: Work, batch: BatchRecord, files: Sequence[Path], *, partial: bool) -> Stored:
     """Take in the results of an exported batch, from all the files that hold some; nothing is stored by halves.
 
     Lines that cannot be attributed are kept with the batch that the line before them belongs to.
@@ -77,7 +77,7 @@ async def bring(work: Work, batch: Batch, files: Sequence[Path], *, partial: boo
     return stored
 
 
-def _check_state(batch: Batch) -> None:
+def _check_state(batch: BatchRecord) -> None:
     match batch.state:
         case "exported":
             return
@@ -89,7 +89,7 @@ def _check_state(batch: Batch) -> None:
             raise UsageError(f"batch {batch.nonce} is at the provider's: `batchbench run` collects it")
 
 
-def _sealed(work: Work, batch: Batch, files: Sequence[Path]) -> list[Part]:
+def _sealed(work: Work, batch: BatchRecord, files: Sequence[Path]) -> list[Part]:
     """Copies of what result files hold of a batch, byte for byte, sealed on disk."""
     sealed = []
     for number, path in enumerate(files):

@@ -16,7 +16,7 @@ from batchbench.runs import results
 from batchbench.runs.answers import file_part
 from batchbench.runs.events import Part, Ranges, Stored
 from batchbench.runs.ingest import Ingested, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
 from batchbench.runs.results import Segment
 from batchbench.transport.client import FAILURES
@@ -25,7 +25,7 @@ from batchbench.transport.replies import Incomplete, ProviderError, Refused, fai
 FETCHES = 5  # how often results that lack something are fetched, each pause three times the one before
 
 
-async def collect(work: Work, batch: Batch, remote: Remote) -> None:
+async def collect(work: Work, batch: BatchRecord, remote: Remote) -> None:
     """Bring the answers of an ended batch to disk, whatever the way it ended."""
     tries = work.fetches.get(batch.nonce, 0)
     try:
@@ -46,14 +46,14 @@ async def collect(work: Work, batch: Batch, remote: Remote) -> None:
     await keep(work, batch, remote, sealed, found)
 
 
-def _later(work: Work, batch: Batch) -> bool:
+def _later(work: Work, batch: BatchRecord) -> bool:
     """Put off a batch whose results lack something, meanwhile others go on; false if that was done often enough."""
     tries = work.fetches[batch.nonce] = work.fetches.get(batch.nonce, 0) + 1
     work.due[batch.nonce] = work.uptime + work.limits.poll[0] * 3 ** (tries - 1)
     return tries < FETCHES
 
 
-async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], found: Ingested) -> None:
+async def keep(work: Work, batch: BatchRecord, remote: Remote, sealed: list[Part], found: Ingested) -> None:
     """Put what was found in sealed result files on record, and settle the batch."""
 
     def write() -> Part:
@@ -86,7 +86,7 @@ async def keep(work: Work, batch: Batch, remote: Remote, sealed: list[Part], fou
     _judge(work, batch, remote, found)
 
 
-def ask_again(work: Work, batch: Batch, ranges: Ranges) -> None:
+def ask_again(work: Work, batch: BatchRecord, ranges: Ranges) -> None:
     """Free rows that the provider did not get to; those it has not got to often enough are given up."""
     work.mark(batch, ranges, TODO)
     for start, stop in ranges:
@@ -96,7 +96,7 @@ def ask_again(work: Work, batch: Batch, ranges: Ranges) -> None:
                 work.mark(batch, [(row, row + 1)], GIVEN_UP)
 
 
-def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
+def _judge(work: Work, batch: BatchRecord, remote: Remote, found: Ingested) -> None:
     """Stop before good money follows bad."""
     if found.cost > batch.reserve:
         work.halt = BudgetReached(
@@ -117,7 +117,7 @@ def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
         )
 
 
-async def _fetched(work: Work, batch: Batch, remote: Remote, *, again: bool) -> list[Part]:
+async def _fetched(work: Work, batch: BatchRecord, remote: Remote, *, again: bool) -> list[Part]:
     """The result files of a batch, sealed on disk; what is there already is not fetched once more."""
     sealed = []
     for part, path in remote.parts:
@@ -129,7 +129,7 @@ async def _fetched(work: Work, batch: Batch, remote: Remote, *, again: bool) -> 
     return sealed
 
 
-async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
+async def _download(work: Work, batch: BatchRecord, part: str, path: str) -> Part:
     for attempt in range(10):
         segment = Segment(work.run, batch.nonce, part)
         try:
@@ -149,7 +149,7 @@ async def _download(work: Work, batch: Batch, part: str, path: str) -> Part:
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 
-def _fuller(work: Work, batch: Batch, segment: Segment, before: Path) -> Part:
+def _fuller(work: Work, batch: BatchRecord, segment: Segment, before: Path) -> Part:
     """Seal what was fetched, unless an earlier copy holds as much: one that was cut must not replace it."""
     if before.exists() and segment.worth <= results.worth(before, batch.nonce):
         segment.drop()
@@ -157,6 +157,6 @@ def _fuller(work: Work, batch: Batch, segment: Segment, before: Path) -> Part:
     return segment.seal()
 
 
-def most_bytes(work: Work, batch: Batch) -> int:
+def most_bytes(work: Work, batch: BatchRecord) -> int:
     """More than the results of a batch can ever be."""
     return max(64 << 20, 4 * batch.rows * (work.run.target.max_tokens * 8 + 4096))

@@ -15,7 +15,7 @@ from batchbench.runs import results
 from batchbench.runs.answers import file_part
 from batchbench.runs.events import Late, Looked, Part, Ranges
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges
 from batchbench.runs.results import Segment
 from batchbench.transport.client import FAILURES
@@ -33,14 +33,14 @@ async def look_again(work: Work) -> None:
             await _look(work, batch)
 
 
-def _wanted(work: Work, batch: Batch) -> list[int]:
+def _wanted(work: Work, batch: BatchRecord) -> list[int]:
     """The rows that a batch lacks and that nobody else has answered or been asked since."""
     marks = work.rows[batch.rep] if batch.rep < len(work.rows) else b""
     lacked = [row for start, stop in batch.stored.missing for row in range(start, stop)] if batch.stored else []
     return [row for row in lacked if row < len(marks) and marks[row] in (MISSING, TODO)]
 
 
-async def _look(work: Work, batch: Batch) -> None:
+async def _look(work: Work, batch: BatchRecord) -> None:
     try:
         remote = await work.provider.get(work.api, batch.remote or "")
     except (ProviderError, msgspec.DecodeError):
@@ -60,7 +60,7 @@ async def _look(work: Work, batch: Batch) -> None:
             await work.append(Looked(at=work.now, nonce=batch.nonce))
 
 
-async def _fetched(work: Work, batch: Batch, name: str, path: str) -> Part | None:
+async def _fetched(work: Work, batch: BatchRecord, name: str, path: str) -> Part | None:
     """One result file, sealed under a name of its own; null if the provider does not give it. A killed look left it."""
     file = work.run.raw(batch.nonce, name)
     if file.exists():
@@ -74,7 +74,7 @@ async def _fetched(work: Work, batch: Batch, name: str, path: str) -> Part | Non
     return await to_thread.run_sync(segment.seal)
 
 
-async def _keep(work: Work, batch: Batch, fresh: list[Part], number: int) -> bool:
+async def _keep(work: Work, batch: BatchRecord, fresh: list[Part], number: int) -> bool:
     """Put answers that were missing on disk; whether there were any."""
     stored = batch.stored
     if stored is None or not fresh:

@@ -8,7 +8,7 @@ from batchbench.errors import BatchbenchError, UnresolvedError
 from batchbench.providers.interface import Remote
 from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.runs.ingest import CUSTOM_ID
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import TODO
 from batchbench.transport.client import FAILURES, PATIENCE
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
@@ -17,9 +17,9 @@ STRIKES = 3  # how often a batch may be unknown to its provider before a person 
 OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word
 
 
-async def poll(work: Work) -> list[tuple[Batch, Remote]]:
+async def poll(work: Work) -> list[tuple[BatchRecord, Remote]]:
     """What has become of the batches at the provider's; those that have ended."""
-    ended: list[tuple[Batch, Remote]] = []
+    ended: list[tuple[BatchRecord, Remote]] = []
     waiting = [batch for batch in work.run.state.open() if batch.state in ("created", "ended") and batch.remote]
     waiting = [batch for batch in waiting if work.due.get(batch.nonce, 0.0) <= work.uptime]
     if not waiting:
@@ -49,13 +49,13 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
     return ended
 
 
-def _blames_some(batch: Batch, remote: Remote) -> bool:
+def _blames_some(batch: BatchRecord, remote: Remote) -> bool:
     """Whether a rejected batch would have been accepted without some of its requests, as far as one can tell."""
     lines = remote.refused
     return 0 < len(lines) < batch.rows and all(1 <= number <= batch.rows for number in lines)
 
 
-async def look(work: Work, batch: Batch) -> Remote | None:
+async def look(work: Work, batch: BatchRecord) -> Remote | None:
     """One batch by its id; a provider that does not know it, again and again, is a case for a person."""
     try:
         remote = await work.provider.get(work.api, batch.remote or "")
@@ -94,7 +94,7 @@ def _nonsense(work: Work, about: str, what: str, error: Exception) -> None:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
-async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
+async def queue_full(work: Work, batch: BatchRecord, problem: BatchbenchError) -> None:
     """Wait for one of our batches to end; if there is none, ask for less, and in the end give up."""
     others = len(work.account.open())
     work.account.ceiling = max(1, others)
@@ -136,7 +136,7 @@ async def reconcile(work: Work) -> None:
                 silences.append(asked_at)
 
 
-async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list[Remote], bool]:
+async def _ours(work: Work, batch: BatchRecord, strangers: list[Remote]) -> tuple[list[Remote], bool]:
     """The batches that this intent made, and whether some may yet turn out to be its own."""
     if work.provider.names_batches:
         return [r for r in strangers if r.nonce == batch.nonce or (r.file is not None and r.file == batch.file)], False
@@ -171,7 +171,7 @@ async def _nonces(work: Work, remote: Remote) -> set[str]:
     return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}
 
 
-async def _adopt(work: Work, batch: Batch, mine: list[Remote]) -> None:
+async def _adopt(work: Work, batch: BatchRecord, mine: list[Remote]) -> None:
     """Take over what was bought; more than one copy is somebody else's doing, and is stopped."""
     first, *others = sorted(mine, key=lambda remote: (remote.created, remote.id))
     for other in others:
@@ -180,7 +180,7 @@ async def _adopt(work: Work, batch: Batch, mine: list[Remote]) -> None:
     await work.append(Created(at=work.now, nonce=batch.nonce, remote=first.id, found=True))
 
 
-async def _disown(work: Work, batch: Batch, remote: str) -> None:
+async def _disown(work: Work, batch: BatchRecord, remote: str) -> None:
     """Note a second copy of a batch, once, and have it stopped."""
     if remote not in {duplicate.remote for duplicate in work.run.state.duplicates}:
         await work.append(Duplicate(at=work.now, nonce=batch.nonce, remote=remote, reserve=batch.reserve))
@@ -237,7 +237,7 @@ async def stop_batch(work: Work, remote: str) -> None:
             raise
 
 
-async def unresolved(work: Work, batch: Batch, reason: str, candidates: list[str]) -> None:
+async def unresolved(work: Work, batch: BatchRecord, reason: str, candidates: list[str]) -> None:
     """Leave a batch to a person."""
     await work.append(Unresolved(at=work.now, nonce=batch.nonce, reason=reason, candidates=candidates))
     work.halt = undecided(work)

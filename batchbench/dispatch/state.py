@@ -13,7 +13,7 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import ANSWERED, GIVEN_UP, IN_FLIGHT, MISSING, TODO, mark, row_states
 
 SKEW = 600.0  # seconds that times told by a provider may be off
@@ -126,16 +126,16 @@ class Work:
         """Which key is in use, as the journal tells it."""
         return self.api.signature(self.run.state.run)
 
-    def same_boot(self, batch: Batch) -> bool:
+    def same_boot(self, batch: BatchRecord) -> bool:
         """Whether the uptime at which a create left can be compared with that of now."""
         return batch.sent is not None and batch.sent.boot == self.clock.boot != ""
 
-    def unanswered_for(self, batch: Batch) -> float:
+    def unanswered_for(self, batch: BatchRecord) -> float:
         """Seconds for which a create has surely been out; where nobody can tell, since this process began."""
         began = batch.sent.uptime if batch.sent and self.same_boot(batch) else self.began
         return self.uptime - max(began, self.lost.get(batch.nonce, began))
 
-    def sent_there(self, batch: Batch) -> float:
+    def sent_there(self, batch: BatchRecord) -> float:
         """When a create left, by the provider's clock, or earlier: our own may be wrong, or have been set since."""
         there = self.api.now_there()
         now = self.now if there is None else there
@@ -147,7 +147,7 @@ class Work:
             left = min(left, batch.sent.there)
         return left - SKEW
 
-    def mark(self, batch: Batch, ranges: Ranges, value: int) -> None:
+    def mark(self, batch: BatchRecord, ranges: Ranges, value: int) -> None:
         """Set what has become of rows; those of a repetition that nobody asks for now are of no interest."""
         if batch.rep < len(self.rows):
             mark(self.rows[batch.rep], ranges, value)
@@ -204,7 +204,7 @@ async def begin(work: Work) -> None:
             await refuse(work, batch, "interrupted before it was sent")
 
 
-async def refuse(work: Work, batch: Batch, reason: str) -> None:
+async def refuse(work: Work, batch: BatchRecord, reason: str) -> None:
     """Note that a batch was never bought, and free its rows."""
     await work.append(Rejected(at=work.now, nonce=batch.nonce, reason=reason))
     work.mark(batch, batch.ranges, TODO)

@@ -16,7 +16,7 @@ from batchbench.dispatch.reconcile import listing, queue_full
 from batchbench.dispatch.state import Work, refuse, together
 from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import IN_FLIGHT, mark, todo
 from batchbench.transport.client import LIMITED, PATIENCE
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
@@ -242,7 +242,7 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
         await _refused(work, batch, no)
 
 
-def _unheard(work: Work, batch: Batch, error: Exception) -> None:
+def _unheard(work: Work, batch: BatchRecord, error: Exception) -> None:
     """A create without a proper answer: it is looked for, and made anew if it is not found, but not for ever."""
     first = batch.rep, batch.ranges[0][0]
     times = work.unheard[first] = work.unheard.get(first, 0) + 1
@@ -253,14 +253,14 @@ def _unheard(work: Work, batch: Batch, error: Exception) -> None:
         )
 
 
-def _split(work: Work, batch: Batch, problem: BatchbenchError) -> None:
+def _split(work: Work, batch: BatchRecord, problem: BatchbenchError) -> None:
     """Ask for half as much at a time; half of one request is none."""
     if batch.rows == 1:
         work.halt = problem
     work.largest = max(1, batch.rows // 2)
 
 
-async def _refused(work: Work, batch: Batch, refused: Refused) -> None:
+async def _refused(work: Work, batch: BatchRecord, refused: Refused) -> None:
     """A create that the provider answered with no: nothing was bought."""
     match refused.verdict:
         case "slot":

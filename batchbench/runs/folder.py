@@ -22,7 +22,7 @@ from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.providers.target import Target
 from batchbench.runs import events, journal
 from batchbench.runs.events import AnyEvent, Opened
-from batchbench.runs.journal import State
+from batchbench.runs.journal import JournalContent, RunState
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Run:
         self.manifest_folder = manifest_folder
         self.manifest = manifest
         self.target = target
-        self.state = State()
+        self.state = RunState()
         self._journal = -1
         self._seq = self._crc = 0
         self._failed: BatchbenchError | None = None  # why nothing can be added any more
@@ -181,12 +181,12 @@ def _first_event(path: Path) -> list[AnyEvent]:
         return journal.read(file.readline(), str(path)).events
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path) -> RunState:
     """The state of a run according to its journal."""
     return journal.replay(read_journal(folder / "journal").events)
 
 
-def read_journal(path: Path) -> journal.Reading:
+def read_journal(path: Path) -> JournalContent:
     """The events of a journal on disk."""
     try:
         return journal.read(content(path), str(path))

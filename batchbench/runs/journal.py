@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One intent and what has become of it."""
 
     nonce: Nonce
@@ -77,7 +77,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     candidates: list[str] = []
 
 
-class State(msgspec.Struct, kw_only=True):
+class RunState(msgspec.Struct, kw_only=True):
     """Everything a journal says, folded."""
 
     run: str = ""
@@ -85,7 +85,7 @@ class State(msgspec.Struct, kw_only=True):
     target: str = ""
     asked: Asked | None = None
     place: str = ""  # where something was last bought from
-    batches: dict[str, Batch] = {}
+    batches: dict[str, BatchRecord] = {}
     foreign: set[str] = set()
     duplicates: list[Duplicate] = []
     tried: list[int] = []  # reservations of trials without an answer
@@ -104,7 +104,7 @@ class State(msgspec.Struct, kw_only=True):
                 self.asked = event
             case Intent(nonce=nonce):
                 self.place = event.place
-                self.batches[nonce] = Batch(
+                self.batches[nonce] = BatchRecord(
                     nonce=nonce,
                     rep=event.rep,
                     ranges=event.ranges,
@@ -188,11 +188,11 @@ class State(msgspec.Struct, kw_only=True):
                     counts[batch.rep, row] = counts.get((batch.rep, row), 0) + 1
         return counts
 
-    def open(self) -> list[Batch]:
+    def open(self) -> list[BatchRecord]:
         """The batches that are not settled."""
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
-    def pending(self) -> list[Batch]:
+    def pending(self) -> list[BatchRecord]:
         """The open batches that time will settle, without anybody's help."""
         return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
 
@@ -222,7 +222,7 @@ def line(event: AnyEvent, seq: int, previous: int) -> tuple[bytes, int]:
     return b"%08x %s\n" % (crc, body), crc
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class JournalContent(msgspec.Struct, frozen=True, kw_only=True):
     """What a journal file holds: its events, how many of its bytes are good, and where its chain stands."""
 
     events: list[AnyEvent]
@@ -230,7 +230,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     crc: int
 
 
-def read(content: bytes, name: str) -> Reading:
+def read(content: bytes, name: str) -> JournalContent:
     """The events in a journal file; a torn last line is left out, any other damage is an error."""
     events: list[AnyEvent] = []
     good = crc = 0
@@ -246,7 +246,7 @@ def read(content: bytes, name: str) -> Reading:
         good = end + 1
     if events and (not isinstance(events[0], Opened) or events[0].format != FORMAT):
         raise DataError(f"{name} is of another format than {FORMAT}: use the version of batchbench that wrote it")
-    return Reading(events=events, good=good, crc=crc)
+    return JournalContent(events=events, good=good, crc=crc)
 
 
 def _torn(content: bytes, start: int, seq: int, previous: int) -> bool:
@@ -271,9 +271,9 @@ def _checked(text: bytes, seq: int, previous: int) -> tuple[AnyEvent, int] | Non
     return _decode(event), int(crc, 16)
 
 
-def replay(events: Iterable[AnyEvent]) -> State:
+def replay(events: Iterable[AnyEvent]) -> RunState:
     """The state that events add up to."""
-    state = State()
+    state = RunState()
     for event in events:
         state.apply(event)
     return state

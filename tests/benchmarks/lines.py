@@ -17,7 +17,7 @@ from batchbench.compile.manifest import read_manifest
 from batchbench.runs import results
 from batchbench.dispatch.submit import encode
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.core.money import Price
 from batchbench.providers import openai
 from batchbench.runs.folder import Run
@@ -50,7 +50,7 @@ for first in range(0, count, 50_000):
     chunk = encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
     chunk = None
     last = min(50_000, count - first)
-    batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
+    batch = BatchRecord(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
     found = ingest([kept], batch, provider, price)
     assert found.answers.height == last, found
     results.write_answers(run, f"{first:010}", found.answers)

@@ -32,6 +32,7 @@ from batchbench.providers.target import Target
 from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
+from batchbench.runs.journal import RunState
 from batchbench.transport.client import Api
 from tests.auditor.invariants import audit, load
 from tests.model.loop import Loop, virtual
@@ -194,10 +195,10 @@ class World:
     def folder(self) -> Path:
         return self.store.cache / self.manifest_folder.name / self.target.slug
 
-    def state(self) -> journal.State:
+    def state(self) -> RunState:
         """What the journal says to whoever reads it now."""
         path = self.folder / "journal"
-        return journal.replay(read_journal(path).events) if path.exists() else journal.State()
+        return journal.replay(read_journal(path).events) if path.exists() else RunState()
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
