@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchbench.cli.screen import Screen, eta
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 from tests.conftest import Run
 from tests.sweep.scene import Home, options
 from tests.terminal import shown
@@ -74,9 +74,9 @@ def test_quiet_is_quiet(batchbench: Run, tmp_path: Path, swept: Home) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def standing(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
-    counts = {"rows": rows, "done": answered, "progress": done, "in_flight": 0, "missing": 0}
-    return Standing(**counts, batches={}, spent=0, reserved=0)
+def progress(answered: int, *, done: int = 0, rows: int = 100) -> Progress:
+    counts = {"rows": rows, "done": answered, "done_at_provider": done, "in_flight": 0, "missing": 0}
+    return Progress(**counts, batches={}, spent=0, reserved=0)
 
 
 def test_plain_lines_come_within_a_second_and_never_twice(
@@ -87,7 +87,7 @@ def test_plain_lines_come_within_a_second_and_never_twice(
     with Screen(options(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
         for second in range(200):
             now = second / 10
-            screen.show(0, standing(min(100, 10 * (second // 60))))
+            screen.show(0, progress(min(100, 10 * (second // 60))))
             screen.tick()
     lines = capsys.readouterr().err.splitlines()
     assert 1 < len(lines) <= 5
@@ -101,9 +101,9 @@ def test_the_time_left_counts_what_the_provider_says_is_done(
     now = 0.0
     monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
     with Screen(options(quiet=False), ["gest sim:random"], None) as screen:
-        screen.show(0, standing(0))
+        screen.show(0, progress(0))
         now = 60.0
-        screen.show(0, standing(0, done=25))
+        screen.show(0, progress(0, done=25))
         screen.tick()
     assert "about 3 min 0 s left" in capsys.readouterr().err
     assert (eta(0, 10, 5.0), eta(10, 0, 5.0), eta(1, 7200, 1.0)) == ("", "", "; about 2 h 0 min left")

@@ -16,13 +16,11 @@ from batchbench.app.compile import Compiled
 from batchbench.cli import output
 from batchbench.compile.manifest import SHARD_ROWS, read_manifest
 from batchbench.core import money
-from batchbench.core.keys import Secret
 from batchbench.core.store import Store
-from batchbench.dispatch import Clock, Common, Wish, Work
+from batchbench.dispatch import Account, Budget, Clock, Plan
 from batchbench.errors import BatchbenchError, DataError, MissingAnswers
 from batchbench.runs import events
 from batchbench.runs.folder import Run, open_run, read_run, read_state, run_folders
-from batchbench.transport.client import Api
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +57,19 @@ def export(args: argparse.Namespace) -> int:
             for item, target in pairs
         ]
 
+        for _, run in opened:
+            for nonce, answer in said:
+                dispatch.resolve(run, nonce, answer, time.time())
+
         async def write() -> tuple[list[Written], BatchbenchError | None]:
-            common = Common(budget)
-            works = [_export_work(args, store, run, item, common) for item, run in opened]
-            for work in works:
-                for nonce, answer in said:
-                    await dispatch.resolve(work, nonce, answer)
-            written = [
-                Written(probe=work.run.manifest.probe, model=work.run.target.name, file=str(path), requests=requests)
-                for work in works
-                for path, requests in await dispatch.export(work, args.folder)
-            ]
-            return written, next((work.halt for work in works if work.halt), None)
+            shared, written, troubles = Budget(budget), [], []
+            accounts = [_join(args, store, run, item, shared) for item, run in opened]
+            for account in accounts:
+                files, trouble = await dispatch.export(account, args.folder)
+                probe, model = account.run.manifest.probe, account.run.target.name
+                written += [Written(probe=probe, model=model, file=str(path), requests=count) for path, count in files]
+                troubles.append(trouble)
+            return written, next(filter(None, troubles), None)
 
         with output.progress(args, f"writing requests to {args.folder}", ""):
             written, trouble = anyio.run(write)
@@ -91,28 +90,22 @@ def _code(trouble: BatchbenchError | None) -> int:
     return trouble.exit_code
 
 
-def _export_work(args: argparse.Namespace, store: Store, run: Run, item: Compiled, common: Common) -> Work:
+def _join(args: argparse.Namespace, store: Store, run: Run, item: Compiled, budget: Budget) -> Account:
     items = stages.sample_size(args, item.probe, item.manifest)
     rows, price = items * item.manifest.variants, stages.price(args, store, run.target)
-    wish = Wish(
+    plan = Plan(
         items=items,
         rows=rows,
         repetitions=args.repetitions,
         price=price,
-        budget=common.budget,
-        each=price.bound(estimating.prompt_bytes(item, rows).most, run.target.max_tokens),
+        budget=budget.limit,
+        max_row_cost=price.bound(estimating.prompt_bytes(item, rows).most, run.target.max_tokens),
         rebuy_missing=args.rebuy_missing,
         adopt=args.adopt,
     )
-    return _work(run, wish, args.batch_size or SHARD_ROWS, common)
-
-
-def _work(run: Run, wish: Wish, size: int, common: Common) -> Work:
-    """Work that calls nobody: without an address or a key, and without what only matters in a provider's queue."""
-    provider = providers.load(run.target.provider)
-    limits = msgspec.structs.replace(provider.limits, requests=size, queued_requests=None)
-    alone = msgspec.structs.replace(provider, names_batches=True)  # a file's name tells whose it is
-    return Work(run, alone, limits, Api(provider, "", Secret("")), wish, Clock(), common)
+    limits = providers.load(run.target.provider).limits
+    limits = msgspec.structs.replace(limits, requests=args.batch_size or SHARD_ROWS)
+    return budget.join(run, plan, limits, Clock())
 
 
 def bring(args: argparse.Namespace) -> int:
@@ -151,18 +144,12 @@ def _bring(args: argparse.Namespace, store: Store, folder: Path, mine: dict[str,
     if manifest is None:
         raise DataError(f"{manifest_folder} is not there: compile it again")
     with open_run(store, manifest_folder, manifest, about.target, time.time()) as opened:
-        asked = opened.state.asked
-        if asked is None:
-            raise DataError(f"nothing has been asked in {folder}")
-        rows = asked.items * manifest.variants
-        wish = Wish(items=asked.items, rows=rows, repetitions=asked.repetitions, price=asked.rates)
 
         async def take() -> list[Taken]:
-            work = _work(opened, wish, SHARD_ROWS, Common(None))
             found = []
             for nonce, files in mine.items():
                 batch = opened.state.batches[nonce]
-                stored = await dispatch.bring(work, batch, files, partial=args.partial)
+                stored = await dispatch.import_results(opened, batch, files, Clock(), partial=args.partial)
                 found.append(
                     Taken(
                         run=str(folder),

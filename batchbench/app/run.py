@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import anyio
@@ -25,7 +26,7 @@ from batchbench.compile.manifest import read_manifest
 from batchbench.core import disk as mounts
 from batchbench.core import money
 from batchbench.core.store import Store
-from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
+from batchbench.dispatch import Budget, Clock, Plan, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unforeseen, unknown
 from batchbench.providers import target as targets
 from batchbench.providers.target import Target
@@ -97,11 +98,10 @@ def cancel(args: argparse.Namespace) -> int:
             continue
         contact = stages.contact(args, store, stages.vouched(args, about.target, folder))
         with open_run(store, manifest_folder, manifest, contact.target, time.time()) as opened:
-            wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
 
-            async def ask(opened: Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
-                async with stages.connected(contact, args, store, opened.folder) as api:
-                    return await stage.cancel(Work(opened, contact.provider, contact.limits, api, wish, Clock()))
+            async def ask(opened: Run = opened, contact: Contact = contact) -> int:
+                async with stages.connected(contact, args, store, opened.folder) as calls:
+                    return await stage.cancel(opened, contact.provider, calls, Clock())
 
             stopped.append({"probe": manifest.probe, "model": contact.target.name, "cancelling": anyio.run(ask)})
     if args.json:
@@ -119,7 +119,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     item: Compiled
     contact: Contact
-    wish: Wish
+    plan: Plan
 
     @property
     def name(self) -> str:
@@ -134,20 +134,20 @@ def job(
     contact = stages.contact(args, store, target)
     items = stages.sample_size(args, item.probe, item.manifest)
     rows = items * item.manifest.variants
-    wish = Wish(
+    plan = Plan(
         items=items,
         rows=rows,
         repetitions=args.repetitions,
         price=contact.price,
         budget=budget,
         weight=weight,
-        each=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
+        max_row_cost=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
         rebuy_missing=args.rebuy_missing,
         adopt=args.adopt,
         trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
         detach=args.detach and contact.provider.name not in stages.LOCAL,
     )
-    return Job(item=item, contact=contact, wish=wish)
+    return Job(item=item, contact=contact, plan=plan)
 
 
 def ask(
@@ -168,31 +168,27 @@ def ask(
             for one in jobs
         ]
 
-        paid = any(one.wish.each and not one.contact.target.emulated for one in jobs)
+        paid = any(one.plan.max_row_cost and not one.contact.target.emulated for one in jobs)
         if paid and (doubt := mounts.doubt(store.cache)):
             output.note(args)(doubt)
 
-        async def main() -> None:
-            stop, everybody = anyio.Event(), anyio.Event()
-            common, waiting = Common(budget), set(range(len(jobs)))
-            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
+        for run, (nonce, answer) in product(opened, said):
+            stage.resolve(run, nonce, answer, time.time())
 
-            def arrived(place: int) -> None:
-                waiting.discard(place)
-                if not waiting:
-                    everybody.set()
+        async def main() -> None:
+            stop, shared = anyio.Event(), Budget(budget)
+            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
+            # Every run joins before any run buys: what each has spent and reserved counts.
+            accounts = [
+                shared.join(run, it.plan, it.contact.limits, Clock()) for it, run in zip(jobs, opened, strict=True)
+            ]
 
             async def one(place: int) -> None:
-                it, run = jobs[place], opened[place]
-                pace = paces.setdefault(it.contact.base_url, Pace())
-                async with stages.connected(it.contact, args, store, run.folder, pace) as api:
-                    work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
-                    screen.show(place, work.standing())
-                    arrived(place)
-                    await everybody.wait()  # what every run has spent and promised counts before any buys
-                    for nonce, answer in said:
-                        await stage.resolve(work, nonce, answer)
-                    await dispatch(work, stop, partial(screen.show, place))
+                contact, account = jobs[place].contact, accounts[place]
+                pace = paces.setdefault(contact.base_url, Pace())
+                screen.show(place, account.progress())
+                async with stages.connected(contact, args, store, account.run.folder, pace) as calls:
+                    await dispatch(account, contact.provider, calls, stop, partial(screen.show, place))
 
             async def guarded(place: int) -> None:
                 try:
@@ -200,7 +196,7 @@ def ask(
                 except (BatchbenchError, ExceptionGroup) as raised:
                     errors[place] = _first(raised)
                 finally:
-                    arrived(place)
+                    accounts[place].close()
                     seconds[place] = time.monotonic() - started
                     screen.end(place)
 
@@ -221,7 +217,7 @@ def ask(
             anyio.run(main)
         finished = []
         for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
-            report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
+            report = _report(run.folder, run.state, one.item, one.contact, one.plan, took)
             if error is None:
                 error = _lack(report, run.state, stopped=stopped)
             report.error = str(error) if error is not None else None
@@ -294,9 +290,9 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
             leave.start()
 
 
-def _report(folder: Path, state: RunState, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
-    counts = outcomes(folder, state, wish.rows, wish.repetitions)
-    asked = wish.rows * wish.repetitions
+def _report(folder: Path, state: RunState, item: Compiled, contact: Contact, plan: Plan, seconds: float) -> Report:
+    counts = outcomes(folder, state, plan.rows, plan.repetitions)
+    asked = plan.rows * plan.repetitions
     return Report(
         probe=item.probe.name,
         model=contact.target.name,

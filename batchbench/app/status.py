@@ -22,12 +22,12 @@ from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
-from batchbench.runs.answers import answer_files, outcomes
+from batchbench.runs.answers import answer_files
 from batchbench.runs.audit import Audit, Finding
 from batchbench.runs.audit import audit as audit_run
 from batchbench.runs.folder import read_run, read_state, run_folders
 from batchbench.runs.journal import BatchRecord, RunState
-from batchbench.runs.progress import GIVEN_UP, IN_FLIGHT, MISSING, TODO, row_states
+from batchbench.runs.view import view_run
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,32 +54,22 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(store: Store, folder: Path) -> Look:
     """Read a run without locking it."""
-    about = read_run(folder / "run.json")
-    state = read_state(folder)
-    manifest = read_manifest(store.manifests / folder.parent.name)
-    variants = manifest.variants if manifest else 1
-    rows = state.asked.items * variants if state.asked else 0
-    repetitions = state.asked.repetitions if state.asked else 0
-    marks = row_states(state, rows, repetitions)
-    counts = [sum(row.count(value) for row in marks) for value in range(5)]
-    states: dict[str, int] = {}
-    for batch in state.batches.values():
-        states[batch.state] = states.get(batch.state, 0) + 1
-    ends = outcomes(folder, state, rows, repetitions)
-    window = providers.load(about.target.provider).limits.window
+    view = view_run(store, folder)
+    state, counts, ends = view.state, view.row_counts(), view.outcomes()
+    window = providers.load(view.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return Look(
         run=str(folder),
-        model=about.target.name,
+        model=view.target.name,
         manifest=folder.parent.name,
-        asked=rows * repetitions,
+        asked=view.rows * view.repetitions,
         answered=ends["answered"] + ends["truncated"],
         refused=ends["refused"] + ends["filtered"],
         failed=ends["failed"],
-        missing=counts[MISSING] + counts[GIVEN_UP],
-        in_flight=counts[IN_FLIGHT],
-        todo=counts[TODO],
-        batches=states,
+        missing=counts.missing,
+        in_flight=counts.in_flight,
+        todo=counts.todo,
+        batches=state.batch_counts(),
         spent_usd=state.spent() / money.MILLION,
         reserved_usd=state.reserved(time.time(), window) / money.MILLION,
         budget_usd=None if budget is None else budget / money.MILLION,
@@ -89,7 +79,7 @@ def look(store: Store, folder: Path) -> Look:
             for batch in state.batches.values()
             if batch.state == "unresolved"
         ],
-        emulated=about.target.emulated,
+        emulated=view.target.emulated,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from batchbench.cli import output
 from batchbench.core import money
 from batchbench.core.text import plain
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +23,7 @@ class Screen:
 
     def __init__(self, args: argparse.Namespace, names: Sequence[str], budget: int | None) -> None:
         self._names = [plain(name) for name in names]
-        self._standings: list[Standing | None] = [None] * len(names)
+        self._progress: list[Progress | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget
         self._say: Callable[[str], None] = output.note(args)
@@ -56,10 +56,10 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def show(self, place: int, standing: Standing) -> None:
+    def show(self, place: int, progress: Progress) -> None:
         """Take note of how far a run is."""
-        self._standings[place] = standing
-        self._at_first.setdefault(place, _done(standing))
+        self._progress[place] = progress
+        self._at_first.setdefault(place, _done(progress))
 
     def end(self, place: int) -> None:
         """A run has come to its end."""
@@ -78,17 +78,17 @@ class Screen:
 
     def line(self) -> str:
         """All runs in one line."""
-        known = [standing for standing in self._standings if standing is not None]
+        known = [progress for progress in self._progress if progress is not None]
         if not known:
             return "starting"
         states: dict[str, int] = {}
-        for standing in known:
-            for state, count in standing.batches.items():
+        for progress in known:
+            for state, count in progress.batches.items():
                 states[state] = states.get(state, 0) + count
         batches = ", ".join(f"{count} {state}" for state, count in states.items())
         who = self._names[0] if len(self._names) == 1 else f"{sum(self._ended)} of {len(self._names)} runs done"
         rows, done, missing = (
-            sum(getattr(standing, name) for standing in known) for name in ("rows", "done", "missing")
+            sum(getattr(progress, name) for progress in known) for name in ("rows", "done", "missing")
         )
         return (
             f"{who}: {done:,} of {rows:,} done, {missing:,} missing{self._waiting()}; {batches or 'no batch yet'}; "
@@ -97,17 +97,17 @@ class Screen:
 
     def _waiting(self) -> str:
         """For what, if that is all that is being done."""
-        left = [one for one, ended in zip(self._standings, self._ended, strict=True) if one is not None and not ended]
+        left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
-    def _money(self, known: Sequence[Standing]) -> str:
+    def _money(self, known: Sequence[Progress]) -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _eta(self, known: Sequence[Standing]) -> str:
+    def _eta(self, known: Sequence[Progress]) -> str:
         done = sum(map(_done, known))
-        left = sum(standing.rows - standing.missing for standing in known) - done
+        left = sum(progress.rows - progress.missing for progress in known) - done
         return eta(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
 
     def _picture(self) -> "RenderableType":
@@ -120,24 +120,24 @@ class Screen:
         order = sorted(range(len(self._names)), key=lambda place: (self._ended[place], place))
         most = max(1, self._height - MARGIN)
         for place in order[:most]:
-            standing, name = self._standings[place], Text(self._names[place])
-            if standing is None:
+            progress, name = self._progress[place], Text(self._names[place])
+            if progress is None:
                 table.add_row(name, "", "waiting", "", "")
                 continue
-            bar = ProgressBar(total=max(1, standing.rows), completed=_done(standing), width=24)
+            bar = ProgressBar(total=max(1, progress.rows), completed=_done(progress), width=24)
             batches = (
-                "done" if self._ended[place] else ", ".join(f"{n} {state}" for state, n in standing.batches.items())
+                "done" if self._ended[place] else ", ".join(f"{n} {state}" for state, n in progress.batches.items())
             )
-            counts = f"{standing.done:,} of {standing.rows:,}"
-            table.add_row(name, bar, counts, Text(batches), money.dollars(standing.spent))
+            counts = f"{progress.done:,} of {progress.rows:,}"
+            table.add_row(name, bar, counts, Text(batches), money.dollars(progress.spent))
         hidden = order[most:]
         if hidden:
             table.add_row(f"and {len(hidden)} more, {sum(self._ended[place] for place in hidden)} of them done")
         return Group(table, Text(self.line()))
 
 
-def _done(standing: Standing) -> int:
-    return standing.done + standing.progress
+def _done(progress: Progress) -> int:
+    return progress.done + progress.done_at_provider
 
 
 def eta(done: int, left: int, seconds: float) -> str:

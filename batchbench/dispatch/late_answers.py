@@ -10,7 +10,7 @@ import polars as pl
 from anyio import to_thread
 
 from batchbench.dispatch.collect import ask_again, most_bytes
-from batchbench.dispatch.state import Work
+from batchbench.dispatch.state import Dispatch
 from batchbench.runs import results
 from batchbench.runs.answers import file_part
 from batchbench.runs.events import Late, Looked, Part, Ranges
@@ -25,24 +25,24 @@ AGAIN = 86_400.0  # seconds after a look in vain; results are large, and most th
 SUFFIX = "late"  # of the names of files; there may be more than one such look at a batch
 
 
-async def look_again(work: Work) -> None:
+async def recheck_missing(dispatch: Dispatch) -> None:
     """Fetch the results of batches that lack some once more, and keep what is new."""
-    for batch in list(work.run.state.batches.values()):
-        in_vain = 0 <= work.now - batch.looked < AGAIN and not work.wish.rebuy_missing
-        if batch.stored and batch.remote and not in_vain and _wanted(work, batch):
-            await _look(work, batch)
+    for batch in list(dispatch.run.state.batches.values()):
+        in_vain = 0 <= dispatch.now - batch.looked < AGAIN and not dispatch.plan.rebuy_missing
+        if batch.stored and batch.remote and not in_vain and _wanted(dispatch, batch):
+            await _look(dispatch, batch)
 
 
-def _wanted(work: Work, batch: BatchRecord) -> list[int]:
+def _wanted(dispatch: Dispatch, batch: BatchRecord) -> list[int]:
     """The rows that a batch lacks and that nobody else has answered or been asked since."""
-    marks = work.rows[batch.rep] if batch.rep < len(work.rows) else b""
+    marks = dispatch.account.rows[batch.rep] if batch.rep < len(dispatch.account.rows) else b""
     lacked = [row for start, stop in batch.stored.missing for row in range(start, stop)] if batch.stored else []
     return [row for row in lacked if row < len(marks) and marks[row] in (MISSING, TODO)]
 
 
-async def _look(work: Work, batch: BatchRecord) -> None:
+async def _look(dispatch: Dispatch, batch: BatchRecord) -> None:
     try:
-        remote = await work.provider.get(work.api, batch.remote or "")
+        remote = await dispatch.provider.get(dispatch.calls, batch.remote or "")
     except (ProviderError, msgspec.DecodeError):
         return  # the provider keeps results for some weeks; then nothing can be done any more
     if remote.state != "ended":
@@ -50,47 +50,47 @@ async def _look(work: Work, batch: BatchRecord) -> None:
     number = sum(SUFFIX in part.file for part in batch.stored.parts) if batch.stored else 0
     fresh: list[Part] = []
     for name, path in remote.parts:
-        part = await _fetched(work, batch, f"{name}-{SUFFIX}{number}", path)
+        part = await _fetched(dispatch, batch, f"{name}-{SUFFIX}{number}", path)
         if part is not None:
             fresh.append(part)
-    if not await _keep(work, batch, fresh, number):
+    if not await _keep(dispatch, batch, fresh, number):
         for part in fresh:  # the same as before: the first copy is the record
-            (work.run.folder / part.file).unlink()
+            (dispatch.run.folder / part.file).unlink()
         if len(fresh) == len(remote.parts):
-            await work.append(Looked(at=work.now, nonce=batch.nonce))
+            await dispatch.append(Looked(at=dispatch.now, nonce=batch.nonce))
 
 
-async def _fetched(work: Work, batch: BatchRecord, name: str, path: str) -> Part | None:
+async def _fetched(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
     """One result file, sealed under a name of its own; null if the provider does not give it. A killed look left it."""
-    file = work.run.raw(batch.nonce, name)
+    file = dispatch.run.raw(batch.nonce, name)
     if file.exists():
-        return await to_thread.run_sync(file_part, file, work.run.folder)
-    segment = Segment(work.run, batch.nonce, name)
+        return await to_thread.run_sync(file_part, file, dispatch.run.folder)
+    segment = Segment(dispatch.run, batch.nonce, name)
     try:
-        await work.api.download(path, segment.take, most_bytes(work, batch))
+        await dispatch.calls.download(path, segment.take, most_bytes(dispatch, batch))
     except (Refused, Incomplete, *FAILURES):
         segment.drop()
         return None
     return await to_thread.run_sync(segment.seal)
 
 
-async def _keep(work: Work, batch: BatchRecord, fresh: list[Part], number: int) -> bool:
+async def _keep(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], number: int) -> bool:
     """Put answers that were missing on disk; whether there were any."""
     stored = batch.stored
     if stored is None or not fresh:
         return False
     raw = [part for part in stored.parts if part.file.startswith("raw/")]
-    paths = [work.run.folder / part.file for part in [*raw, *fresh]]
-    found = await to_thread.run_sync(ingest, paths, batch, work.provider, work.wish.price)
-    wanted = _wanted(work, batch)
+    paths = [dispatch.run.folder / part.file for part in [*raw, *fresh]]
+    found = await to_thread.run_sync(ingest, paths, batch, dispatch.provider, dispatch.plan.price)
+    wanted = _wanted(dispatch, batch)
     answers = found.answers.filter(pl.col("id").is_in(wanted))
     undone = sorted(set(_rows(found.again)) & set(wanted))
     if answers.is_empty() and not undone:
         return False
-    kept = await to_thread.run_sync(results.write_answers, work.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
+    kept = await to_thread.run_sync(results.write_answers, dispatch.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
     settled = {*answers["id"], *undone}
     late = Late(
-        at=work.now,
+        at=dispatch.now,
         nonce=batch.nonce,
         parts=[*fresh, kept],
         again=as_ranges(undone),
@@ -99,9 +99,9 @@ async def _keep(work: Work, batch: BatchRecord, fresh: list[Part], number: int) 
         outcomes=dict(answers["outcome"].value_counts().sort("outcome").rows()),
         cost=found.cost,
     )
-    await work.append(late)
-    work.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
-    ask_again(work, batch, late.again)
+    await dispatch.append(late)
+    dispatch.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
+    ask_again(dispatch, batch, late.again)
     return True
 
 

@@ -1,25 +1,25 @@
 """Saying what is being waited for, so that a program that does nothing for a day is not taken for one that hangs."""
 
 from batchbench.core.clock import clock_face
-from batchbench.dispatch.state import Work
+from batchbench.dispatch.state import Dispatch
 
 
-def what_for(work: Work) -> str:
+def what_for(dispatch: Dispatch) -> str:
     """What has to happen before anything can be done, in words."""
-    pending = work.run.state.pending()
+    pending = dispatch.run.state.pending()
     reasons = []
     if running := [batch for batch in pending if batch.state == "created"]:
-        late = sum(batch.nonce in work.overdue for batch in running)
+        late = sum(batch.nonce in dispatch.overdue for batch in running)
         overdue = f", {late} of them more than an hour past their own end" if late else ""
         reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
-    if ended := [work.due.get(batch.nonce, 0.0) for batch in pending if batch.state == "ended"]:
-        due = clock_face(work.now + max(0.0, min(ended) - work.uptime))
+    if ended := [dispatch.due.get(batch.nonce, 0.0) for batch in pending if batch.state == "ended"]:
+        due = clock_face(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
         reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {due})")
     if unknown := [batch for batch in pending if batch.state == "creating"]:
-        left = max(0.0, min(work.limits.settle - work.unanswered_for(batch) for batch in unknown))
-        until = clock_face(work.now + left)
+        left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unknown))
+        until = clock_face(dispatch.now + left)
         reasons.append(f"a sign of {_batches(len(unknown))} whose creation was not answered (until {until} at least)")
-    if work.account.ceiling < work.limits.open_batches and len(work.account.open()) >= work.account.ceiling:
+    if dispatch.queue.ceiling < dispatch.limits.open_batches and len(dispatch.queue.open()) >= dispatch.queue.ceiling:
         reasons.append("room in the provider's queue")
     return ", ".join(reasons) or "the provider"
 

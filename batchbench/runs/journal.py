@@ -196,6 +196,13 @@ class RunState(msgspec.Struct, kw_only=True):
         """The open batches that time will settle, without anybody's help."""
         return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
 
+    def batch_counts(self) -> dict[str, int]:
+        """How many batches are in each state."""
+        counts: dict[str, int] = {}
+        for batch in self.batches.values():
+            counts[batch.state] = counts.get(batch.state, 0) + 1
+        return counts
+
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)

@@ -27,7 +27,7 @@ home, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai", model="random", max_tokens=300)
 price = Price(input=100_000, output=400_000, source="")
 run = Run(home / "run", store, folder, read_manifest(folder), target)
-work = SimpleNamespace(provider=provider, run=run, limits=provider.limits, wish=SimpleNamespace(price=price))
+account = SimpleNamespace(run=run, limits=provider.limits, plan=SimpleNamespace(price=price))
 nonce, kept = "0123456789", home / "results.jsonl.zst"
 """
 ANSWER = (
@@ -37,7 +37,7 @@ from batchbench.emulator.openai.codec import Codec
 from batchbench.emulator.persona import persona
 from batchbench.runs.results import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
-chunk = encode(work, nonce, 0, [(0, 50_000)], None)
+chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None)
 with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
 """
@@ -47,7 +47,7 @@ OURS = (
     + """
 (home / "run/answers").mkdir(parents=True, exist_ok=True)
 for first in range(0, count, 50_000):
-    chunk = encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
+    chunk = encode(account, provider, nonce, 0, [(first, min(first + 50_000, count))], None)
     chunk = None
     last = min(50_000, count - first)
     batch = BatchRecord(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
