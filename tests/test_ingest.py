@@ -16,7 +16,9 @@ from batchbench.runs.progress import TODO, as_ranges, todo
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
-BATCH = BatchRecord(nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, word="completed")
+BATCH = BatchRecord(
+    nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, provider_status="completed"
+)
 ROWS = [0, 1, 2, 7, 8]
 
 

@@ -75,7 +75,7 @@ def look(store: Store, folder: Path) -> Look:
         budget_usd=None if budget is None else budget / money.MILLION,
         live=_holder(folder),
         unresolved=[
-            f"{batch.nonce}: {batch.word} ({', '.join(batch.candidates)})"
+            f"{batch.nonce}: {batch.reason} ({', '.join(batch.candidates)})"
             for batch in state.batches.values()
             if batch.state == "unresolved"
         ],

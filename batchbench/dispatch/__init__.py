@@ -1,8 +1,8 @@
 """Stage two: buy the answers that are missing, never twice, never over budget.
 
-The loop has no memory of its own: what is open, answered or owed is what the journal says. Each round finds out what
-has become of open batches, collects those that have ended, and submits more if the queue and the budget allow.
-Every step that could cost money or lose an answer is on disk before it is taken.
+Each round finds out what became of open batches, collects those that have ended, and buys more if the queue and the
+budget allow. Which batches are open, answered or owed is computed from the journal. Every step that could cost money or
+lose an answer is in the journal before it is taken.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,15 @@ from functools import partial
 import anyio
 from anyio import to_thread
 
-from batchbench.core.clock import Clock
+from batchbench.core.clock import Clock, clock_face
 from batchbench.dispatch.budget import Account, Budget
 from batchbench.dispatch.by_file import export, import_results, nonces
 from batchbench.dispatch.collect import collect
 from batchbench.dispatch.late_answers import recheck_missing
 from batchbench.dispatch.plan import Plan, Progress
-from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, undecided
+from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
 from batchbench.dispatch.state import Dispatch, run_all
 from batchbench.dispatch.submit import submit_some
-from batchbench.dispatch.waiting import what_for
 from batchbench.providers.interface import Calls, Provider
 from batchbench.runs.events import Cancelling
 from batchbench.runs.folder import Run
@@ -43,9 +42,9 @@ __all__ = [
 async def dispatch(
     account: Account, provider: Provider, calls: Calls, stop: anyio.Event, report: Callable[[Progress], None]
 ) -> Progress:
-    """Buy and collect until no answer is missing, or until the run must stop; raises the reason.
+    """Buy and collect until no answer is missing, or until the run must stop; then raises the reason.
 
-    Once `stop` is set, nothing new is bought; batches at the provider's are left running.
+    Once `stop` is set, nothing new is bought; batches at the provider keep running.
     """
     current = Dispatch(account, provider, calls, report)
     try:
@@ -57,8 +56,8 @@ async def dispatch(
         account.close()
     progress = current.progress()
     report(progress)
-    if trouble := current.halt or undecided(current):
-        raise trouble
+    if reason := current.stop or unresolved(account.run.state):
+        raise reason
     return progress
 
 
@@ -68,28 +67,58 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 async def _rounds(dispatch: Dispatch) -> None:
-    state, limits = dispatch.run.state, dispatch.limits
-    await dispatch.account.begin()
+    account, state, limits = dispatch.account, dispatch.run.state, dispatch.limits
+    await account.begin()
     await stop_copies(dispatch)
-    await recheck_missing(dispatch)
+    if any(batch.stored and batch.stored.missing for batch in state.batches.values()):
+        await recheck_missing(dispatch)
     pause = limits.poll[0]
     while True:
         dispatch.report(dispatch.progress())
-        await reconcile(dispatch)
-        ended = await poll(dispatch)
+        dispatch.stop = await reconcile(dispatch) or dispatch.stop
+        ended, stop = await poll(dispatch)
+        dispatch.stop = stop or dispatch.stop
         steps = [partial(collect, dispatch, batch, remote) for batch, remote in ended]
-        busy = await run_all(steps, dispatch.queue.reading)
-        if dispatch.halt is None and not dispatch.strikes:  # do not buy while a batch's state is unknown
-            busy |= await submit_some(dispatch)
-        nothing_left = dispatch.halt is not None or not dispatch.account.unasked
-        if nothing_left and not state.pending():
+        dispatch.stop = await run_all(steps, dispatch.queue.reading) or dispatch.stop
+        submitted = False
+        if dispatch.stop is None and not dispatch.uncertain:
+            submitted, dispatch.stop = await submit_some(dispatch)
+        if dispatch.stop is not None:
+            account.stop_buying()
+        if (dispatch.stop is not None or not account.unasked) and not state.pending():
             await find_copies(dispatch)
             return
+        busy = submitted or bool(ended)
         if dispatch.plan.detach and not busy:
             return
         pause = limits.poll[0] if busy else min(pause * 1.5, limits.poll[1])
         if not busy:
-            await dispatch.pause(pause, what_for(dispatch))
+            await dispatch.pause(pause, _waiting_for(dispatch))
+
+
+def _waiting_for(dispatch: Dispatch) -> str:
+    """What has to happen before there is something to do, in words."""
+    pending = dispatch.run.state.pending()
+    reasons = []
+    if running := [batch for batch in pending if batch.state == "created"]:
+        late = sum(dispatch.watch(batch).overdue for batch in running)
+        overdue = f", {late} of them more than an hour past their own end" if late else ""
+        reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
+    if ended := [dispatch.watch(batch).fetch_at for batch in pending if batch.state == "ended"]:
+        at = clock_face(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
+        reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {at})")
+    if unanswered := [batch for batch in pending if batch.state == "creating"]:
+        left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unanswered))
+        until = clock_face(dispatch.now + left)
+        count = _batches(len(unanswered))
+        reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
+    if dispatch.queue.blocked:
+        reasons.append("room in the provider's queue")
+    return ", ".join(reasons) or "the provider"
+
+
+def _batches(count: int) -> str:
+    return "1 batch" if count == 1 else f"{count} batches"
 
 
 async def cancel(run: Run, provider: Provider, calls: Calls, clock: Clock) -> int:

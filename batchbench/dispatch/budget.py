@@ -5,6 +5,7 @@ A run joins the budget before any run buys. From then on its spent and reserved 
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Literal
 
 import anyio
 import msgspec
@@ -12,7 +13,6 @@ from anyio import to_thread
 
 from batchbench.core.clock import Clock
 from batchbench.dispatch.plan import Plan, Progress
-from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
@@ -37,8 +37,7 @@ class Account:
         self.queue = queue
         self.rows = row_states(run.state, plan.rows, plan.repetitions, rebuy_missing=plan.rebuy_missing)
         self.attempts = run.state.attempts()
-        self.halt: BatchbenchError | None = None  # why this run buys no more
-        self.closed = False  # its dispatch has ended
+        self.phase: Literal["buying", "collecting", "closed"] = "buying"
         self._lock = anyio.Lock()  # the lines of a journal are chained: write them one at a time
 
     async def append(self, event: AnyEvent) -> None:
@@ -68,19 +67,19 @@ class Account:
         if batch.rep < len(self.rows):
             mark(self.rows[batch.rep], ranges, value)
 
+    def stop_buying(self) -> None:
+        """Leave the rest of the run's share to the other runs; open batches are still collected."""
+        if self.phase == "buying":
+            self.phase = "collecting"
+
     def close(self) -> None:
-        """End the run's part in the budget: it buys no more, and no other run waits for its batches."""
-        self.closed = True
+        """End the run's part in the command: no other run waits for its batches any more."""
+        self.phase = "closed"
 
     @property
     def now(self) -> float:
         """Seconds since 1970."""
         return self.clock.now()
-
-    @property
-    def buying(self) -> bool:
-        """Whether the run may still buy."""
-        return not self.closed and self.halt is None
 
     @property
     def unasked(self) -> bool:
@@ -101,7 +100,7 @@ class Account:
 
     def max_cost(self) -> int:
         """Micro-dollars, an upper bound of what the run will have cost when it has ended."""
-        return self.owed() + (self.todo() * self.plan.max_row_cost if self.buying else 0)
+        return self.owed() + (self.todo() * self.plan.max_row_cost if self.phase == "buying" else 0)
 
     def affordable(self) -> int | None:
         """Micro-dollars that the run may still reserve; None is no limit."""
@@ -169,29 +168,44 @@ class Budget:
 
     def pending(self) -> bool:
         """Whether batches are open whose end may free money; batches of a closed run do not count."""
-        return any(account.run.state.pending() for account in self._accounts if not account.closed)
+        return any(account.run.state.pending() for account in self._accounts if account.phase != "closed")
 
 
 class Queue:
     """The provider's queue, shared by all runs that use one key at one address."""
 
-    def __init__(self, ceiling: int) -> None:
+    def __init__(self, max_batches: int) -> None:
         self.accounts: list[Account] = []
-        self.ceiling = ceiling  # learnt: how many batches the provider queues at once
+        self._max = self._limit = max_batches  # _limit is learnt: how many batches the provider queues at once
         # A batch's requests, and its answers while they are read, are in memory: limit how many runs do this at once.
         self.submitting = anyio.CapacityLimiter(1)
         self.reading = anyio.CapacityLimiter(AT_ONCE)
 
+    def full(self) -> int:
+        """Expect no more batches than are open: the provider has just refused one; returns how many are open."""
+        count = len(self.open())
+        self._limit = max(1, count)
+        return count
+
+    def stored(self) -> None:
+        """Expect room for one more batch: one has ended."""
+        self._limit = min(self._max, self._limit + 1)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the provider queues fewer batches than we would like, and has no room now."""
+        return self._limit < self._max and len(self.open()) >= self._limit
+
     def open(self) -> list[BatchRecord]:
         """The batches of all runs that take up room; a failed run's batches are left out, for they may have ended."""
-        present = [account for account in self.accounts if not account.closed or account.plan.detach]
+        present = [account for account in self.accounts if account.phase != "closed" or account.plan.detach]
         return [batch for account in present for batch in account.run.state.pending()]
 
     def room(self, account: Account) -> int:
         """How many more batches a run may have: the queue is shared evenly between the runs that want to buy."""
-        waiting = [other for other in self.accounts if other.buying and other.unasked]
-        fair = max(1, self.ceiling // max(1, len(waiting)))
-        return min(self.ceiling - len(self.open()), fair - len(account.run.state.pending()))
+        waiting = [other for other in self.accounts if other.phase == "buying" and other.unasked]
+        fair = max(1, self._limit // max(1, len(waiting)))
+        return min(self._limit - len(self.open()), fair - len(account.run.state.pending()))
 
 
 def allowances(budget: int, needs: Sequence[tuple[float, int]]) -> list[int]:

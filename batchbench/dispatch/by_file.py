@@ -91,7 +91,7 @@ def _check_state(batch: BatchRecord) -> None:
         case "stored":
             raise UsageError(f"the results of batch {batch.nonce} have been taken in before")
         case "void" | "rejected":
-            raise UsageError(f"batch {batch.nonce} was given up ({batch.word}), and its requests are free to ask again")
+            raise UsageError(f"batch {batch.nonce} was given up ({batch.reason}): its requests can be asked again")
         case _:
             raise UsageError(f"batch {batch.nonce} is at the provider's: `batchbench run` collects it")
 

@@ -1,23 +1,88 @@
-"""One dispatch in progress: the run's account, the way to the provider, and what is only of interest while it lasts."""
+"""What one dispatch knows while it lasts. The journal is the record: nothing here is needed by the next start."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+import msgspec
 
 from batchbench.core.clock import clock_face
 from batchbench.dispatch.budget import Account
 from batchbench.dispatch.plan import Progress
 from batchbench.errors import BatchbenchError
-from batchbench.providers.interface import Calls, Provider
+from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.runs.journal import BatchRecord
 
-SKEW = 600.0  # seconds that times told by a provider may be off
-LONG_AGO = 2 * 86_400.0  # seconds, the least to look back where nobody can tell how long ago something was
-GLANCE = 30.0  # seconds between two words about the same wait
+SKEW = 600.0  # seconds by which times told by a provider may be wrong
+LONG_AGO = 2 * 86_400.0  # seconds to look back at least if the age of a create is unknown
+REPORT_EVERY = 30.0  # seconds between two reports of the same wait
+
+Stop = BatchbenchError | None  # the reason to buy no more, as steps return it; None: go on
+
+
+class Watch(msgspec.Struct, kw_only=True):
+    """What this process has observed about one open batch. Times are uptimes: that clock cannot be set."""
+
+    reply_lost_at: float | None = None  # its create ended without a usable reply
+    absent_since: float | None = None  # a listing lacked it although it must show accepted creates by now
+    not_found_since: float | None = None  # the first of the 404 replies in a row to its id
+    not_found_count: int = 0  # 404 replies in a row
+    unreadable_since: float | None = None  # replies about it cannot be decoded
+    fetch_at: float = 0.0  # its results lacked something: fetch them again at this time
+    fetch_count: int = 0  # how often its results were fetched and lacked something
+    overdue: bool = False  # it is more than an hour past the end that the provider announced
+    done: int = 0  # requests that the provider reports as done
+
+    def found(self) -> None:
+        """Note that the provider described the batch."""
+        self.not_found_since = self.unreadable_since = None
+        self.not_found_count = 0
+
+    def not_found(self, uptime: float) -> float:
+        """Note a 404 reply; returns for how many seconds there have been only such replies."""
+        self.not_found_count += 1
+        if self.not_found_since is None:
+            self.not_found_since = uptime
+        return uptime - self.not_found_since
+
+    def fetch_later(self, uptime: float, pause: float) -> int:
+        """Note that results lacked something, and wait three times as long as before; returns how often it happened."""
+        self.fetch_at = uptime + pause * 3**self.fetch_count
+        self.fetch_count += 1
+        return self.fetch_count
+
+
+class BatchSize:
+    """How many requests a batch may have, as learnt from the provider's replies."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._max = limits.requests
+        self._fitting = limits.requests  # halved when a batch is too large
+        self._queueing = limits.requests  # halved while the queue is full, doubled when a batch is stored
+        self._full_since: float | None = None  # uptime since which the queue has been full of other users' batches
+
+    @property
+    def limit(self) -> int:
+        """The most requests for the next batch."""
+        return min(self._fitting, self._queueing)
+
+    def too_large(self, rows: int) -> None:
+        """Halve the size: a batch of `rows` requests was refused as too large."""
+        self._fitting = max(1, rows // 2)
+
+    def queue_full(self, rows: int, uptime: float) -> float:
+        """Halve the size: a batch of `rows` requests found no room; returns for how many seconds this has lasted."""
+        self._queueing = max(1, rows // 2)
+        self._full_since = self._full_since or uptime
+        return uptime - self._full_since
+
+    def stored(self) -> None:
+        """Double the size: a batch has ended, so the queue has room."""
+        self._full_since = None
+        self._queueing = min(self._max, self._queueing * 2)
 
 
 class Dispatch:
-    """What one dispatch knows while it lasts."""
+    """One run while it is dispatched: its account, the way to the provider, and what was learnt on the way."""
 
     def __init__(
         self, account: Account, provider: Provider, calls: Calls, report: Callable[[Progress], None] = lambda _: None
@@ -33,32 +98,24 @@ class Dispatch:
         self.provider = provider
         self.calls = calls
         self.report = report
-        self.waiting = ""
-        self.done: dict[str, int] = {}  # requests of a batch that are done, as the provider tells
-        self.largest = self.limits.requests  # learnt: how many requests it takes in one
-        self.modest = self.limits.requests  # how many we try while its queue is full; a stored batch doubles it
-        # Times here are uptimes: nobody can set that clock, and nothing here outlives the process.
-        self.began = self.clock.uptime()
-        self.strikes: dict[str, list[float]] = {}  # when the provider did not know a batch
-        self.silences: dict[str, list[float]] = {}  # when listings that lacked a batch were asked for
-        self.lost: dict[str, float] = {}  # when a create was left without an answer
-        self.due: dict[str, float] = {}  # when to fetch results again that lacked something
-        self.full_since: float | None = None  # how long the queue has had no room, and not because of us
-        self.nonsense_since: dict[str, float] = {}  # since when a batch, or under "" the listing, has made no sense
-        self.refused_since: float | None = None  # how long nothing but refusals have come
-        self.collected: list[float] = []  # when what this process has stored was sent, by the provider
-        self.fetches: dict[str, int] = {}  # how often the results of a batch were fetched and lacked something
-        self.unheard: dict[tuple[int, int], int] = {}  # how often a create that begins with a row got no proper answer
-        self.overdue: set[str] = set()  # batches that should have ended an hour ago, by their provider's own word
+        self.waiting = ""  # what for; empty while there is something to do
+        self.stop: Stop = None  # set by the loop only
+        self.size = BatchSize(account.limits)
+        self.collected: list[float] = []  # by the provider's clock: when the batches stored by this process were sent
+        self.lost_creates: dict[tuple[int, int], int] = {}  # creates without usable reply, by (rep, first row)
+        self.refused_since: float | None = None  # uptime since which the provider has refused everything
+        self.list_unreadable_since: float | None = None  # uptime since which listings cannot be decoded
+        self._began = self.uptime
+        self._watches: dict[str, Watch] = {}
+
+    def watch(self, batch: BatchRecord) -> Watch:
+        """What this process has observed about a batch."""
+        return self._watches.setdefault(batch.nonce, Watch())
 
     @property
-    def halt(self) -> BatchbenchError | None:
-        """Why no more is to be submitted."""
-        return self.account.halt
-
-    @halt.setter
-    def halt(self, reason: BatchbenchError | None) -> None:
-        self.account.halt = reason
+    def uncertain(self) -> bool:
+        """Whether the provider does not know a batch of ours: nothing is bought until that is explained."""
+        return any(watch.not_found_count for watch in self._watches.values())
 
     @property
     def now(self) -> float:
@@ -67,59 +124,62 @@ class Dispatch:
 
     @property
     def uptime(self) -> float:
-        """Seconds, for comparing with each other."""
+        """Seconds, for measuring how long something lasts."""
         return self.clock.uptime()
 
+    @property
+    def signature(self) -> str:
+        """A digest that tells this key from others, as the journal has it."""
+        return self.calls.signature(self.run.state.run)
+
+    def unanswered_for(self, batch: BatchRecord) -> float:
+        """Seconds since a create was sent or its reply was lost; after a reboot, at least since this process began."""
+        sent = batch.sent.uptime if batch.sent and self._same_boot(batch) else self._began
+        lost = self.watch(batch).reply_lost_at
+        return self.uptime - (sent if lost is None else max(sent, lost))
+
+    def sent_by_provider_clock(self, batch: BatchRecord) -> float:
+        """When a create was sent by the provider's clock, or earlier: our own clock may be wrong, or was set since."""
+        provider_now = self.calls.now_there()
+        now = self.now if provider_now is None else provider_now
+        if batch.sent and self._same_boot(batch):
+            sent = now - (self.uptime - batch.sent.uptime)
+        else:
+            sent = now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO)
+        if batch.sent and batch.sent.provider_time is not None:
+            sent = min(sent, batch.sent.provider_time)
+        return sent - SKEW
+
+    def _same_boot(self, batch: BatchRecord) -> bool:
+        """Whether the uptime at which a create was sent can be compared with the uptime now."""
+        return batch.sent is not None and batch.sent.boot == self.clock.boot != ""
+
+    def progress(self) -> Progress:
+        """How far the run is."""
+        done = sum(self.watch(batch).done for batch in self.run.state.open())
+        return self.account.progress(done, self.waiting)
+
     async def pause(self, seconds: float, why: str) -> None:
-        """Wait, and let people know for what and how long."""
+        """Wait, and report what for and until when."""
         until = self.uptime + seconds
         self.waiting = f"waiting for {why}; next look at {clock_face(self.now + seconds)}"
         while (left := until - self.uptime) > 0:
             if seconds >= 1:
                 self.report(self.progress())
-            await self.clock.sleep(min(left, GLANCE))
+            await self.clock.sleep(min(left, REPORT_EVERY))
         self.waiting = ""
 
-    @property
-    def signature(self) -> str:
-        """Which key is in use, as the journal tells it."""
-        return self.calls.signature(self.run.state.run)
 
-    def same_boot(self, batch: BatchRecord) -> bool:
-        """Whether the uptime at which a create left can be compared with that of now."""
-        return batch.sent is not None and batch.sent.boot == self.clock.boot != ""
+async def run_all(steps: Sequence[Callable[[], Awaitable[Stop]]], limiter: anyio.CapacityLimiter) -> Stop:
+    """Run steps at the same time, as many as `limiter` lets; returns the last reason to stop."""
+    stop: Stop = None
 
-    def unanswered_for(self, batch: BatchRecord) -> float:
-        """Seconds for which a create has surely been out; where nobody can tell, since this process began."""
-        began = batch.sent.uptime if batch.sent and self.same_boot(batch) else self.began
-        return self.uptime - max(began, self.lost.get(batch.nonce, began))
-
-    def sent_there(self, batch: BatchRecord) -> float:
-        """When a create left, by the provider's clock, or earlier: our own may be wrong, or have been set since."""
-        there = self.calls.now_there()
-        now = self.now if there is None else there
-        if batch.sent and self.same_boot(batch):
-            left = now - (self.uptime - batch.sent.uptime)
-        else:
-            left = now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO)
-        if batch.sent and batch.sent.there is not None:
-            left = min(left, batch.sent.there)
-        return left - SKEW
-
-    def progress(self) -> Progress:
-        """How far the run is."""
-        done = sum(self.done.get(batch.nonce, 0) for batch in self.run.state.open())
-        return self.account.progress(done, self.waiting)
-
-
-async def run_all(steps: Sequence[Callable[[], Awaitable[None]]], limiter: anyio.CapacityLimiter) -> bool:
-    """Take steps side by side, a few at a time; whether there were any."""
-
-    async def limited(step: Callable[[], Awaitable[None]]) -> None:
+    async def limited(step: Callable[[], Awaitable[Stop]]) -> None:
+        nonlocal stop
         async with limiter:
-            await step()
+            stop = await step() or stop
 
     async with anyio.create_task_group() as group:
         for step in steps:
             group.start_soon(limited, step)
-    return bool(steps)
+    return stop

@@ -57,14 +57,11 @@ class Run:
             raise self._failed
         name = type(event).__name__.lower()
         crash.point(f"before-{name}")
-        text, crc = journal.line(event, self._seq, self._crc)
+        line, crc = journal.line(event, self._seq, self._crc)
         start = os.lseek(self._journal, 0, os.SEEK_END)
         try:
             with explained(self.folder / "journal"):
-                half = len(text) // 2
-                _write_all(self._journal, text[:half])
-                crash.point(f"mid-{name}")
-                _write_all(self._journal, text[half:])
+                _write_all(self._journal, line)
                 os.fdatasync(self._journal)
         except BatchbenchError as error:
             self._failed = error
@@ -89,8 +86,8 @@ class Run:
         self._seq, self._crc = len(found.events), found.crc
 
     @property
-    def place(self) -> str:
-        """What tells this journal from its copies, as long as nobody moves it to another disk."""
+    def inode(self) -> str:
+        """The journal's inode number. A copy has another one; so has a journal that was moved to another disk."""
         return str(os.fstat(self._journal).st_ino)
 
     def _close(self) -> None:

@@ -65,7 +65,7 @@ def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price:
         cut |= not reading.readable
     # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
     # the way, and is not bought again; only where there is no file at all, nothing was done.
-    undone = batch.word not in WELL and not files
+    undone = batch.provider_status not in WELL and not files
     sorted_out = _sorted_out(rows, reading.found, reading.strays, batch, price, undone=undone)
     return msgspec.structs.replace(sorted_out, cut=cut)
 
@@ -238,7 +238,7 @@ def _sorted_out(
 
 def _most(batch: BatchRecord, rows: int, beside: int) -> int:
     """The most that rows can have cost of which nobody knows it: all rows together cost no more than the reserve."""
-    each = batch.most or -(-batch.reserve // batch.rows)
+    each = batch.max_row_cost or -(-batch.reserve // batch.rows)
     return min(rows * each, max(0, batch.reserve - beside))
 
 

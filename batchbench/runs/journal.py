@@ -63,17 +63,18 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Ranges
     rows: Row
     reserve: Money
-    most: Money = 0  # of the reserve, for any one row
+    max_row_cost: Money = 0  # micro-dollars, an upper bound for each row; 0 if unknown
     state: BatchState = "intent"
     intended: float  # when
     sent: Creating | None = None  # the create, once it has left
     closed: float = 0.0  # when it became void
     file: str | None = None
     remote: str | None = None
-    word: str = ""  # the provider's last word on it, or our reason
+    provider_status: str = ""  # its own word for how the batch ended
+    reason: str = ""  # why it is void, rejected or unresolved
     cancelling: bool = False
     stored: Stored | None = None
-    looked: float = 0.0  # when somebody last looked for what it lacks, in vain
+    rechecked_at: float = 0.0  # when its missing rows were last looked for without result
     candidates: list[str] = []
 
 
@@ -84,7 +85,7 @@ class RunState(msgspec.Struct, kw_only=True):
     manifest: str = ""
     target: str = ""
     asked: Asked | None = None
-    place: str = ""  # where something was last bought from
+    inode: str = ""  # of the journal, when a batch was last bought
     batches: dict[str, BatchRecord] = {}
     foreign: set[str] = set()
     duplicates: list[Duplicate] = []
@@ -103,14 +104,14 @@ class RunState(msgspec.Struct, kw_only=True):
                     )
                 self.asked = event
             case Intent(nonce=nonce):
-                self.place = event.place
+                self.inode = event.inode
                 self.batches[nonce] = BatchRecord(
                     nonce=nonce,
                     rep=event.rep,
                     ranges=event.ranges,
                     rows=event.rows,
                     reserve=event.reserve,
-                    most=event.most,
+                    max_row_cost=event.max_row_cost,
                     intended=event.at,
                 )
             case Uploaded():
@@ -122,19 +123,19 @@ class RunState(msgspec.Struct, kw_only=True):
             case Exported():
                 self._change(event.nonce, state="exported", file=event.file)
             case Ended():
-                self._change(event.nonce, state="ended", word=event.state)
+                self._change(event.nonce, state="ended", provider_status=event.status)
             case Stored():
                 self._change(event.nonce, state="stored", stored=event)
             case Late():
                 self._add(event)
             case Looked():
-                self._change(event.nonce, looked=event.at)
+                self._change(event.nonce, rechecked_at=event.at)
             case Void():
-                self._change(event.nonce, state="void", word=event.reason, closed=event.at)
+                self._change(event.nonce, state="void", reason=event.reason, closed=event.at)
             case Rejected():
-                self._change(event.nonce, state="rejected", word=event.reason)
+                self._change(event.nonce, state="rejected", reason=event.reason)
             case Unresolved():
-                self._change(event.nonce, state="unresolved", word=event.reason, candidates=event.candidates)
+                self._change(event.nonce, state="unresolved", reason=event.reason, candidates=event.candidates)
             case Cancelling():
                 self._change(event.nonce, cancelling=True)
             case Foreign():

@@ -21,7 +21,9 @@ from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")
 ROWS = 3
-BATCH = BatchRecord(nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, word="completed")
+BATCH = BatchRecord(
+    nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, provider_status="completed"
+)
 TOPS = {"content": [{"top_logprobs": [{"token": "he", "logprob": -0.1}, {"token": "she", "logprob": -2}]}]}
 OPENAI = [
     openai_line(),

@@ -74,7 +74,7 @@ LOSSY = [
 ]
 EVENTS = [kind.__name__.lower() for kind in get_args(AnyEvent)]
 DEADLY = [
-    *(f"{step}-{event}" for event in EVENTS for step in ("before", "mid", "after")),
+    *(f"{step}-{event}" for event in EVENTS for step in ("before", "torn", "after")),
     *("once-before-send", "once-after-reply", "download-piece", "answers-before", "answers-after"),
     *("segment-written", "segment-synced", "segment-renamed"),
 ]

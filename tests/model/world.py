@@ -35,6 +35,7 @@ from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.runs.journal import RunState
 from batchbench.transport.client import Api
 from tests.auditor.invariants import audit, load
+from tests.dispatch.scene import tear_last_line
 from tests.model.loop import Loop, virtual
 
 Json = dict[str, Any]
@@ -185,10 +186,12 @@ class World:
 
     def _point(self, name: str) -> None:
         place, left = self.deadly
-        if name == place and not self.dead:
+        if name == place.replace("torn-", "after-") and not self.dead:
             self.deadly = (place, left - 1)
             if left <= 1:
                 self.deadly = ("", 0)
+                if place.startswith("torn-"):
+                    tear_last_line(self.store.home)
                 self._die()
         if self.dead:
             raise Killed(name)
