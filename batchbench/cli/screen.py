@@ -1,13 +1,13 @@
-"""What people see while models are being asked: one live screen for all runs, or a line now and then."""
+"""What people see while models are asked: one live screen for all runs, or a line every few seconds."""
 
-import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from batchbench.cli import output
+from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
 from batchbench.core.text import plain
 from batchbench.dispatch import Standing
@@ -15,34 +15,36 @@ from batchbench.dispatch import Standing
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-MARGIN = 4  # lines of a terminal that are left to other things
+MARGIN = 4  # lines of the terminal that the table leaves free
 
 
 class Screen:
-    """How far every run is. Use it as a context; call `show` with news and `tick` now and then."""
+    """How far every run is; the `Monitor` of the command line. A run's number is its place in `names`."""
 
-    def __init__(self, args: argparse.Namespace, names: Sequence[str], budget: int | None) -> None:
+    def __init__(self, terminal: output.Terminal, names: Sequence[str], budget: int | None) -> None:
         self._names = [plain(name) for name in names]
-        self._standings: list[Standing | None] = [None] * len(names)
+        self._progress: list[Standing | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget
-        self._say: Callable[[str], None] = output.note(args)
-        self._live = sys.stderr.isatty() and not args.quiet
+        self._note = terminal.note
+        self._live = sys.stderr.isatty() and not terminal.quiet
         self._began = time.monotonic()
-        self._at_first: dict[int, int] = {}  # what was done when we first looked: no measure of the pace
-        self._next = self._began + output.SOON
+        self._at_first: dict[int, int] = {}  # requests of a run that were done at the start: not counted in the speed
+        self._next = self._began + output.FIRST
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
+        self._watchdog = Watchdog(terminal.note)
 
     def __enter__(self) -> "Screen":
+        self._watchdog.start()
         if self._live:
             from rich.console import Console
             from rich.live import Live
 
             console = Console(stderr=True)
             self._height = console.height
-            # Results go to stdout when all is over; what other parts say on stderr is printed above the screen.
+            # Results go to stdout at the end; other messages on stderr are printed above the screen.
             live = Live(
                 get_renderable=self._picture,
                 console=console,
@@ -54,50 +56,50 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._watchdog.stop()
         self._stack.close()
 
-    def show(self, place: int, standing: Standing) -> None:
-        """Take note of how far a run is."""
-        self._standings[place] = standing
-        self._at_first.setdefault(place, _done(standing))
+    def show(self, number: int, progress: Standing) -> None:
+        """Remember how far a run is."""
+        self._progress[number] = progress
+        self._at_first.setdefault(number, _done(progress))
 
-    def end(self, place: int) -> None:
-        """A run has come to its end."""
-        self._ended[place] = True
+    def end(self, number: int) -> None:
+        """Remember that a run has ended."""
+        self._ended[number] = True
 
     def tick(self) -> None:
-        """Say something where there is no terminal, unless nothing has changed."""
+        """Print a line where there is no terminal, unless nothing has changed."""
+        self._watchdog.tick()
         now = time.monotonic()
         if self._live or now < self._next:
             return
-        self._next = now + output.OFTEN
-        line = self.line()
+        self._next = now + output.INTERVAL
+        line = self._line()
         if line != self._last:
-            self._say(line)
+            self._note(line)
             self._last = line
 
-    def line(self) -> str:
+    def _line(self) -> str:
         """All runs in one line."""
-        known = [standing for standing in self._standings if standing is not None]
+        known = [progress for progress in self._progress if progress is not None]
         if not known:
             return "starting"
         states: dict[str, int] = {}
-        for standing in known:
-            for state, count in standing.batches.items():
+        for progress in known:
+            for state, count in progress.batches.items():
                 states[state] = states.get(state, 0) + count
         batches = ", ".join(f"{count} {state}" for state, count in states.items())
-        who = self._names[0] if len(self._names) == 1 else f"{sum(self._ended)} of {len(self._names)} runs done"
-        rows, done, missing = (
-            sum(getattr(standing, name) for standing in known) for name in ("rows", "done", "missing")
-        )
+        name = self._names[0] if len(self._names) == 1 else f"{sum(self._ended)} of {len(self._names)} runs done"
+        rows, done, missing = (sum(getattr(one, field) for one in known) for field in ("rows", "done", "missing"))
         return (
-            f"{who}: {done:,} of {rows:,} done, {missing:,} missing{self._waiting()}; {batches or 'no batch yet'}; "
-            f"{self._money(known)}{self._eta(known)}"
+            f"{name}: {done:,} of {rows:,} done, {missing:,} missing{self._waiting()}; {batches or 'no batch yet'}; "
+            f"{self._money(known)}{self._time_left(known)}"
         )
 
     def _waiting(self) -> str:
-        """For what, if that is all that is being done."""
-        left = [one for one, ended in zip(self._standings, self._ended, strict=True) if one is not None and not ended]
+        """What the runs wait for, if all of them wait."""
+        left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
     def _money(self, known: Sequence[Standing]) -> str:
@@ -105,10 +107,10 @@ class Screen:
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _eta(self, known: Sequence[Standing]) -> str:
+    def _time_left(self, known: Sequence[Standing]) -> str:
         done = sum(map(_done, known))
-        left = sum(standing.rows - standing.missing for standing in known) - done
-        return eta(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
+        left = sum(one.rows - one.missing for one in known) - done
+        return time_left(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
 
     def _picture(self) -> "RenderableType":
         from rich.console import Group
@@ -117,31 +119,29 @@ class Screen:
         from rich.text import Text
 
         table = Table(box=None, padding=(0, 1), show_header=False)
-        order = sorted(range(len(self._names)), key=lambda place: (self._ended[place], place))
-        most = max(1, self._height - MARGIN)
-        for place in order[:most]:
-            standing, name = self._standings[place], Text(self._names[place])
-            if standing is None:
+        order = sorted(range(len(self._names)), key=lambda number: (self._ended[number], number))
+        shown = max(1, self._height - MARGIN)
+        for number in order[:shown]:
+            progress, name = self._progress[number], Text(self._names[number])
+            if progress is None:
                 table.add_row(name, "", "waiting", "", "")
                 continue
-            bar = ProgressBar(total=max(1, standing.rows), completed=_done(standing), width=24)
-            batches = (
-                "done" if self._ended[place] else ", ".join(f"{n} {state}" for state, n in standing.batches.items())
-            )
-            counts = f"{standing.done:,} of {standing.rows:,}"
-            table.add_row(name, bar, counts, Text(batches), money.dollars(standing.spent))
-        hidden = order[most:]
-        if hidden:
-            table.add_row(f"and {len(hidden)} more, {sum(self._ended[place] for place in hidden)} of them done")
-        return Group(table, Text(self.line()))
+            bar = ProgressBar(total=max(1, progress.rows), completed=_done(progress), width=24)
+            batches = ", ".join(f"{count} {state}" for state, count in progress.batches.items())
+            counts = f"{progress.done:,} of {progress.rows:,}"
+            state = Text("done" if self._ended[number] else batches)
+            table.add_row(name, bar, counts, state, money.dollars(progress.spent))
+        if hidden := order[shown:]:
+            table.add_row(f"and {len(hidden)} more, {sum(self._ended[number] for number in hidden)} of them done")
+        return Group(table, Text(self._line()))
 
 
-def _done(standing: Standing) -> int:
-    return standing.done + standing.progress
+def _done(progress: Standing) -> int:
+    return progress.done + progress.progress
 
 
-def eta(done: int, left: int, seconds: float) -> str:
-    """About how long the rest takes at the pace so far; nothing until there is a pace."""
+def time_left(done: int, left: int, seconds: float) -> str:
+    """About how long the rest takes at the speed so far; empty as long as nothing is done."""
     if done <= 0 or left <= 0:
         return ""
     rest = round(left * seconds / done)
