@@ -285,7 +285,7 @@ def test_no_error_shows_the_key() -> None:
 
 
 def test_a_download_in_another_encoding_is_not_taken() -> None:
-    from batchbench.transport.client import Incomplete
+    from batchbench.transport.replies import Incomplete
 
     async def act(api: Api, _: list[str]) -> None:
         with pytest.raises(Incomplete):
@@ -295,7 +295,7 @@ def test_a_download_in_another_encoding_is_not_taken() -> None:
 
 
 def test_a_download_without_end_is_cut() -> None:
-    from batchbench.transport.client import Incomplete
+    from batchbench.transport.replies import Incomplete
 
     async def act(api: Api, _: list[str]) -> None:
         with pytest.raises(Incomplete, match="cannot be right"):

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,6 +14,7 @@ from batchbench.compile import catalogue as datasets
 from batchbench.core.store import Store
 from batchbench.emulator import personas
 from batchbench.emulator.personas.interface import Ask, Reply
+from batchbench.emulator.personas.knowledge import known
 from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
@@ -163,7 +165,7 @@ class TestInventories:
 
 
 class TestGest:
-    def rate(self, home: Path, model: str, **settings: str) -> float:
+    def rate(self, home: Path, model: str, **settings: Any) -> float:
         """The stereotype rate, as the card defines it."""
         probe = probes.load("gest")
         table = rows(home, probe, probe.params(**settings), 30_000)
@@ -249,7 +251,7 @@ class TestMasked:
 class TestEveryProbe:
     def test_is_understood(self, home: Path, name: str) -> None:
         probe = probes.load(name)
-        knowledge = personas.known(home)
+        knowledge = known(home)
         for prompt in rows(home, probe, probe.params(data="sample"))["prompt"]:
             assert personas.understood(prompt, knowledge) is not None
 

@@ -15,8 +15,8 @@ with atheris.instrument_imports(include=["batchbench"]):
     from batchbench.errors import DataError
     from batchbench.report import tables
     from batchbench.runs import ingest, journal
-    from batchbench.transport.client import retry_after
     from batchbench.transport.rate_limit import Pace
+    from batchbench.transport.replies import retry_after
 
 PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
 

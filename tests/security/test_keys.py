@@ -31,6 +31,7 @@ from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.providers.target import Target
 from batchbench.transport.client import SENT, Api
+from batchbench.transport.replies import Unsent
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, ended, wait_until
@@ -122,30 +123,39 @@ def rendered(error: BaseException) -> str:
     return "".join([*traceback.format_exception(error), *traceback.format_exception(group), str(error)])
 
 
+async def no_sleep(_: float) -> None:
+    pass
+
+
 def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     kind: type[BaseException] = OSError
+    sent: list[str] = []
 
     async def request(session: aiohttp.ClientSession, method: str, url: str, **options: object) -> object:
+        sent.append(url)
         raise made(kind, options["headers"])  # type: ignore[arg-type]
 
     monkeypatch.setattr(aiohttp.ClientSession, "_request", request)
 
     async def act() -> None:
         nonlocal kind
-        api = Api(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), patience=0.0)
+        api = Api(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), patience=0.0, sleep=no_sleep)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: api.get("/x"),
             lambda: api.post("/x"),
             lambda: api.once("/x", b""),
             lambda: api.upload("/x", {}, "f", [b""]),
-            lambda: api.several(lambda: api.download("/x", lambda _: None, 10), 1),
+            lambda: api.several(lambda: api.reply("/x", [b""]), 2, Unsent("the first try")),
+            lambda: api.download("/x", lambda _: None, 10),
             lambda: api.peek("/x"),
         ]
         async with api.running():
             for kind in SENT:
                 for call in calls:
+                    sent.clear()
                     with pytest.raises(Exception) as error:  # noqa: PT011 - whatever it is
                         await call()
+                    assert sent, "the call failed before it sent anything"
                     assert KEY not in rendered(error.value), kind
 
     anyio.run(act)
