@@ -23,7 +23,7 @@ from batchbench.providers import prices
 from batchbench.providers import target as targets
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.providers.target import Target
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.rate_limit import Pace
 from batchbench.transport.single_calls import Spool
 
@@ -162,7 +162,7 @@ async def connected(
 
     `pace` is what is known of how fast a server without batches may be called.
     """
-    api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
+    api = Client(contact.provider, contact.base_url, contact.key, note=output.note(args))
     if contact.provider.name == "chat":
         async with Spool(folder / "spool", store, api, output.note(args), pace).running() as spool:
             yield spool

@@ -84,7 +84,7 @@ class _EnoughError(Exception):
     pass
 
 
-class Api:
+class Client:
     """Calls to one provider at one address with one key."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Api:
         self._told: str | None = None  # the header that it was read from
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Api"]:
+    async def running(self) -> AsyncIterator["Client"]:
         """Hold a connection open between calls."""
         # Nothing from the environment: a proxy or a certificate bundle is never picked up by accident.
         async with aiohttp.ClientSession(

@@ -27,7 +27,7 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem
 from batchbench.providers.openai import PATH
 from batchbench.transport.call_log import Callbook, lost_line, result_line, unanswered, undone_line
-from batchbench.transport.client import GLANCE, Api
+from batchbench.transport.client import GLANCE, Client
 from batchbench.transport.rate_limit import Pace
 from batchbench.transport.replies import LostReply, Refused, Unsent, failure
 
@@ -65,7 +65,7 @@ class Spool:
         self,
         folder: Path,
         store: Store,
-        api: Api,
+        api: Client,
         note: Callable[[str], None] = lambda _: None,
         pace: Pace | None = None,
     ) -> None:

@@ -30,7 +30,7 @@ from batchbench.providers.target import Target
 from batchbench.report.overview import anchor
 from batchbench.runs import results
 from batchbench.runs.folder import run_folders
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.replies import LostReply
 from batchbench.transport.single_calls import Spool
 from tests.conftest import Run
@@ -184,7 +184,7 @@ def test_whatever_a_model_is_called_its_folder_is_a_direct_child(name: str) -> N
 @given(st.sampled_from(NAMES) | st.text(max_size=100))
 def test_whatever_a_batch_is_called_its_files_are_in_the_spool(name: str) -> None:
     folder = Path("/home/somebody/spool")
-    spool = Spool(folder, Store(folder), Api(PROVIDER, "", Secret("")))
+    spool = Spool(folder, Store(folder), Client(PROVIDER, "", Secret("")))
     for path in (spool._input(name), spool._results(name)):
         assert Path(os.path.normpath(path)).parent == folder
         assert len(path.name.encode()) < 255
@@ -241,7 +241,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
                 sent += 65_536
         return response
 
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         api._patience = 0.0
         with pytest.raises(BatchbenchError, match="cannot be right"):
             await api.get("/x")

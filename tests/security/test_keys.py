@@ -30,7 +30,7 @@ from batchbench.core import keys
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.providers.target import Target
-from batchbench.transport.client import SENT, Api
+from batchbench.transport.client import SENT, Client
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, ended, wait_until
@@ -107,7 +107,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     provider = providers.load("openai")
     price = Price(input=1, output=1, source="x")
     contact = Contact(target=target, provider=provider, limits=provider.limits, price=price, base_url="x", key=secret)
-    for thing in (secret, [secret], {"key": secret}, contact, Api(provider, "https://x", secret)):
+    for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
     for store in (pickle.dumps, copy.deepcopy, json.dumps):
         with pytest.raises(TypeError):
@@ -132,7 +132,7 @@ def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch:
 
     async def act() -> None:
         nonlocal kind
-        api = Api(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), patience=0.0)
+        api = Client(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), patience=0.0)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: api.get("/x"),
             lambda: api.post("/x"),
@@ -185,7 +185,7 @@ def made(kind: type[BaseException], headers: dict[str, str]) -> BaseException:
 
 def test_an_attempt_that_is_remembered_does_not_show_the_key() -> None:
     async def act() -> BaseException:
-        api = Api(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY), patience=0.0)
+        api = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY), patience=0.0)
         async with api.running():
             try:
                 await api.get("/x")
@@ -227,7 +227,7 @@ def test_everything_that_is_printed_goes_through_hiding(tmp_path: Path, batchben
 def test_a_key_spelt_with_escapes_in_an_error_is_hidden_too() -> None:
     from tests.test_api import against, answering
 
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         api._key = Secret(KEY)
         with pytest.raises(Exception, match=r"\[key\]") as error:
             await api.get("/x")

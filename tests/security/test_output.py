@@ -21,7 +21,7 @@ from batchbench.core.text import plain, plain_json
 from batchbench.errors import BatchbenchError
 from batchbench.report import tables
 from batchbench.report.tables import Table
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from tests.test_api import against, answering
 
 CONTROLS = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
@@ -242,7 +242,7 @@ def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
 
 
 def test_what_a_provider_complains_about_is_cut_hidden_and_safe(capsys: pytest.CaptureFixture[str]) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(BatchbenchError) as error:
             await api.get("/x")
         from batchbench.cli.output import fail

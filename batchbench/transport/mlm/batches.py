@@ -19,7 +19,7 @@ from batchbench.core import crash_points as crash
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.transport.call_log import append, appending, result_line
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.mlm import filling, fingerprint, runtimes
 from batchbench.transport.mlm.filling import Pair, Question
 from batchbench.transport.mlm.runtimes import Runtime
@@ -40,7 +40,7 @@ class _Body(msgspec.Struct):
 class LocalSpool(Spool):
     """A spool that answers by itself; `candidates` are the two words of each row, where the probe has any."""
 
-    def __init__(self, folder: Path, store: Store, api: Api, model: str, candidates: Sequence[Pair] | None) -> None:
+    def __init__(self, folder: Path, store: Store, api: Client, model: str, candidates: Sequence[Pair] | None) -> None:
         super().__init__(folder, store, api)
         self._model = model
         self._candidates = candidates
