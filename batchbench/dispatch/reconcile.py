@@ -44,7 +44,7 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
                 work.halt = problem
         elif remote.state != "running":
             if batch.state != "ended":
-                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.word))
+                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.provider_status))
             ended.append((work.run.state.batches[batch.nonce], remote))
     return ended
 

@@ -41,7 +41,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     state: Literal["running", "ended", "rejected"]
-    word: str  # the provider's own word for the state
+    provider_status: str  # as the provider spells it, in lower case
     created: float  # seconds since 1970
     expires: float | None = None
     total: int | None = None  # requests in it
