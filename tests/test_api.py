@@ -220,9 +220,9 @@ def test_a_no_to_something_that_we_did_not_say_proves_nothing(text: str) -> None
 
 def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
     async def act(api: Client, _: list[str]) -> None:
-        assert api.now_there() is None
+        assert api.provider_time() is None
         await api.get("/batches")
-        there = api.now_there()
+        there = api.provider_time()
         assert there is not None
         assert 100 <= there < 110
 

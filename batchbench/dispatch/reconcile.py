@@ -33,7 +33,7 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
         if remote is None:
             continue
         work.progress[batch.nonce] = min(remote.done, batch.rows)
-        if remote.expires is not None and (work.api.now_there() or work.now) > remote.expires + OVERDUE:
+        if remote.expires is not None and (work.api.provider_time() or work.now) > remote.expires + OVERDUE:
             work.overdue.add(batch.nonce)
         if remote.state == "rejected" and not _blames_some(batch, remote):
             await refuse(work, batch, remote.problem)
@@ -112,7 +112,7 @@ async def reconcile(work: Work) -> None:
     unknown = [batch for batch in work.run.state.open() if batch.state == "creating"]
     if not unknown:
         return
-    asked_at, knows_the_time = work.uptime, work.api.now_there() is not None
+    asked_at, knows_the_time = work.uptime, work.api.provider_time() is not None
     settled = {batch.nonce for batch in unknown if work.unanswered_for(batch) >= work.limits.settle}
     remotes = await listing(work, min(map(work.sent_there, unknown)))
     if remotes is None:
@@ -165,7 +165,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
 async def _nonces(work: Work, remote: Remote) -> set[str]:
     """Whose answers an ended batch holds: not one line decides, for any one may be damaged."""
     try:
-        beginning = await work.api.peek(remote.parts[0][1])
+        beginning = await work.api.read_start(remote.parts[0][1])
     except (Refused, Incomplete, *FAILURES):
         return set()
     return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}

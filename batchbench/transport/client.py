@@ -20,7 +20,7 @@ import tenacity
 from aiohttp import client_exceptions
 
 from batchbench.core import crash_points as crash
-from batchbench.core.clock import clock_face, uptime
+from batchbench.core.clock import time_of_day, uptime
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
@@ -212,7 +212,7 @@ class Client:
                 crash.point("download-piece")
         return received
 
-    async def peek(self, path: str) -> bytes:
+    async def read_start(self, path: str) -> bytes:
         """The beginning of a file."""
         found = b""
 
@@ -262,7 +262,7 @@ class Client:
         """What tells one key from another, and nothing else about it."""
         return hmac.new(salt.encode(), self._key.reveal().encode(), "sha256").hexdigest()[:8]
 
-    def now_there(self) -> float | None:
+    def provider_time(self) -> float | None:
         """What time it is by the provider's own clock; null before it has told, and ours if it never does."""
         return self._there and self._there[0] + uptime() - self._there[1]
 
@@ -345,7 +345,7 @@ class Client:
         pause = state.next_action.sleep if state.next_action else 0
         if error is None or pause <= 2:
             return
-        began, until = clock_face(time.time() - (state.seconds_since_start or 0.0)), clock_face(time.time() + pause)
+        began, until = time_of_day(time.time() - (state.seconds_since_start or 0.0)), time_of_day(time.time() + pause)
         if isinstance(error, Refused) and error.problem.status == 429:
             self._note(
                 f"{self._host()} has taken no more calls since {began} ({self._words(error)}); next try at {until}"

@@ -32,7 +32,7 @@ from batchbench.runs import results
 from batchbench.runs.folder import run_folders
 from batchbench.transport.client import Client
 from batchbench.transport.replies import LostReply
-from batchbench.transport.single_calls import Spool
+from batchbench.transport.single_calls import CallSpool
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended
@@ -184,7 +184,7 @@ def test_whatever_a_model_is_called_its_folder_is_a_direct_child(name: str) -> N
 @given(st.sampled_from(NAMES) | st.text(max_size=100))
 def test_whatever_a_batch_is_called_its_files_are_in_the_spool(name: str) -> None:
     folder = Path("/home/somebody/spool")
-    spool = Spool(folder, Store(folder), Client(PROVIDER, "", Secret("")))
+    spool = CallSpool(folder, Store(folder), Client(PROVIDER, "", Secret("")))
     for path in (spool._input(name), spool._results(name)):
         assert Path(os.path.normpath(path)).parent == folder
         assert len(path.name.encode()) < 255

@@ -139,7 +139,7 @@ def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch:
             lambda: api.once("/x", b""),
             lambda: api.upload("/x", {}, "f", [b""]),
             lambda: api.several(lambda: api.download("/x", lambda _: None, 10), 1),
-            lambda: api.peek("/x"),
+            lambda: api.read_start("/x"),
         ]
         async with api.running():
             for kind in SENT:
