@@ -10,8 +10,9 @@ from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolve
 from batchbench.runs.ingest import CUSTOM_ID
 from batchbench.runs.journal import Batch
 from batchbench.runs.progress import TODO
-from batchbench.transport.client import FAILURES, PATIENCE
+from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
+from batchbench.transport.retry import GIVE_UP_AFTER
 
 STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
 OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word
@@ -90,7 +91,7 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
 
 def _nonsense(work: Work, about: str, what: str, error: Exception) -> None:
     """Bear with replies that cannot be understood, but not for ever."""
-    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > PATIENCE:
+    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > GIVE_UP_AFTER:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
@@ -101,7 +102,7 @@ async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None
     if others:
         return
     work.full_since = work.full_since or work.uptime
-    if batch.rows == 1 and work.uptime - work.full_since > PATIENCE:
+    if batch.rows == 1 and work.uptime - work.full_since > GIVE_UP_AFTER:
         work.halt = problem
     work.modest = max(1, batch.rows // 2)
     await work.pause(work.limits.poll[1], "room in the provider's queue")
@@ -157,7 +158,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
             unreadable.append(remote.id)
         elif not nonces & work.run.state.batches.keys():
             await work.append(Foreign(at=work.now, remote=remote.id))
-    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + PATIENCE:
+    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + GIVE_UP_AFTER:
         await unresolved(work, batch, "a batch that may be it cannot be read", unreadable)
     return mine, perhaps
 

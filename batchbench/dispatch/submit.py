@@ -18,8 +18,8 @@ from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.journal import Batch
 from batchbench.runs.progress import IN_FLIGHT, mark, todo
-from batchbench.transport.client import LIMITED, PATIENCE
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
 GARBLED, LOST = 2, 5  # how often the same requests may arrive damaged, or leave without an answer to be had
@@ -278,7 +278,7 @@ async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
     work.refused_since = work.refused_since or work.uptime
     lasted = work.uptime - work.refused_since
     limited = isinstance(trouble, ProviderError) and trouble.status == 429
-    if lasted > (LIMITED if limited else PATIENCE):
+    if lasted > (MAX_RATE_LIMITED if limited else GIVE_UP_AFTER):
         work.halt = trouble
     else:
         soonest, latest = work.limits.poll

@@ -27,7 +27,7 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem
 from batchbench.providers.openai import PATH
 from batchbench.transport.call_log import Callbook, lost_line, result_line, unanswered, undone_line
-from batchbench.transport.client import GLANCE, Client
+from batchbench.transport.client import START_BYTES, Client
 from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import LostReply, Refused, Unsent, failure
 
@@ -142,7 +142,7 @@ class CallSpool:
 
     async def read_start(self, path: str) -> bytes:
         """The beginning of a result file."""
-        return self._file(path.split("/")[2])[:GLANCE]
+        return self._file(path.split("/")[2])[:START_BYTES]
 
     def signature(self, salt: str) -> str:  # noqa: ARG002 - of the same form as everybody's
         """None: what this very process carries out is in its files, whatever the key."""
@@ -304,7 +304,7 @@ class CallSpool:
         crash.point("spool-call")
         began = time.monotonic()
         try:
-            reply = await self._api.reply(PATH, [request.body])
+            reply = await self._api.send_once(PATH, [request.body])
             line = result_line(name, 200, reply.content)
         except Refused as refused:
             book.refused(name)
@@ -340,7 +340,7 @@ class CallSpool:
                 await self._attempt(request, book)
 
         try:
-            await self._api.several(attempt, TRIES, failed)
+            await self._api.retry(attempt, TRIES, failed)
         except Unsent as why:
             self._trouble = BatchbenchError(f"the server cannot be reached ({why}): start it and run the same command")
         except Refused as refused:

@@ -37,7 +37,7 @@ from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended
 from tests.security.witness import Witness
-from tests.test_api import against
+from tests.test_client import against
 
 SIM = ("gest", "--set", "data=sample", "--model", "sim:random")
 MIB = 1 << 20
@@ -242,7 +242,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         return response
 
     async def act(api: Client, _: list[str]) -> None:
-        api._patience = 0.0
+        api._give_up_after = 0.0
         with pytest.raises(BatchbenchError, match="cannot be right"):
             await api.get("/x")
         with pytest.raises(LostReply, match="cannot be right"):

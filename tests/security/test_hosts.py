@@ -159,7 +159,7 @@ def context(certificate: Path) -> ssl.SSLContext:
 @needs_openssl
 def test_a_certificate_that_nobody_vouches_for_gets_no_key(certificate: Path) -> None:
     async def act(port: int) -> None:
-        api = Client(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), patience=0.0)
+        api = Client(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), give_up_after=0.0)
         async with api.running():
             with pytest.raises(Unsent):
                 await api.once("/batches", b"{}")
@@ -177,7 +177,7 @@ from batchbench import providers
 from batchbench.transport.client import Client
 from batchbench.core.keys import Secret
 async def act():
-    api = Client(providers.load("openai"), sys.argv[1], Secret("sk-canary"), patience=0.0)
+    api = Client(providers.load("openai"), sys.argv[1], Secret("sk-canary"), give_up_after=0.0)
     async with api.running():
         await api.get("/batches")
 anyio.run(act)

@@ -22,7 +22,7 @@ from batchbench.errors import BatchbenchError
 from batchbench.report import tables
 from batchbench.report.tables import Table
 from batchbench.transport.client import Client
-from tests.test_api import against, answering
+from tests.test_client import against, answering
 
 CONTROLS = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
 HIDING = [

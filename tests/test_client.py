@@ -155,7 +155,7 @@ async def against(handler: Handler, act: Callable[[Client, list[str]], Awaitable
             await anyio.lowlevel.checkpoint()
 
         api = Client(
-            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, patience=5.0
+            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
         )
         async with api.running():
             await act(api, pauses)
@@ -254,7 +254,7 @@ def test_reading_is_repeated_and_waits_as_long_as_it_is_told() -> None:
 
 def test_reading_in_vain_ends_with_a_reason() -> None:
     async def act(api: Client, _: list[str]) -> None:
-        api._patience = 0.05
+        api._give_up_after = 0.05
         with pytest.raises(BatchbenchError, match="the provider refuses: 503"):
             await api.get("/x")
 
