@@ -33,8 +33,8 @@ nonce, kept = "0123456789", home / "results.jsonl.zst"
 ANSWER = (
     PREPARE
     + """
-from batchbench.emulator.openai.codec import Codec
-from batchbench.emulator.persona import persona
+from batchbench.emulator.dialects.openai.codec import Codec
+from batchbench.emulator.personas.interface import persona
 from batchbench.runs.results import zstd
 codec = Codec("batch", 0.0, 0, lambda model: persona(model, home))
 chunk = encode(work, nonce, 0, [(0, 50_000)], None)
