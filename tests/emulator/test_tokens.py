@@ -13,7 +13,7 @@ from batchbench.emulator.dialects.openai import wire as openai_wire
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.jobs.answers import TWISTS, twisted
 from batchbench.emulator.personas.interface import Ask, Reply, echo, persona
-from batchbench.emulator.server.limits import Price
+from batchbench.providers.prices import EMULATOR
 
 anything = st.text(alphabet=st.characters(exclude_categories=[]))
 
@@ -38,11 +38,11 @@ def test_cutting_an_answer_keeps_its_first_words(text: str, most: int) -> None:
     [(0, 0, 0), (1, 0, 1), (84, 121, 43), (1_000_000, 0, 75_000), (0, 1_000_000, 300_000), (1_000_001, 0, 75_001)],
 )
 def test_an_answer_costs_whole_micro_dollars_rounded_up(input_tokens: int, output_tokens: int, cost: int) -> None:
-    assert Price().cost(input_tokens, output_tokens) == cost
+    assert EMULATOR.cost(input_tokens, output_tokens) == cost
 
 
 def test_a_synchronous_answer_costs_twice_as_much() -> None:
-    assert Price().sync().cost(1_000_000, 1_000_000) == 2 * Price().cost(1_000_000, 1_000_000)
+    assert EMULATOR.doubled().cost(1_000_000, 1_000_000) == 2 * EMULATOR.cost(1_000_000, 1_000_000)
 
 
 def chatty(ask: Ask) -> Reply:
