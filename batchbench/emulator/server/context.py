@@ -17,7 +17,8 @@ from batchbench.emulator.jobs.runner import text_digest
 from batchbench.emulator.ledger import events as ev
 from batchbench.emulator.ledger.ledger import Ledger
 from batchbench.emulator.ledger.state import BASE62, Batch, File, State, spell
-from batchbench.emulator.personas.interface import Persona, persona
+from batchbench.emulator.personas.interface import Persona
+from batchbench.emulator.personas.respond import find_persona
 from batchbench.emulator.server.clock import Clock
 from batchbench.emulator.server.limits import Delays, Limits
 from batchbench.errors import UsageError
@@ -139,7 +140,7 @@ class Desk:
     # Models.
 
     def persona(self, model: str) -> Persona | None:
-        return persona(model, self.settings.home)
+        return find_persona(model, self.settings.home)
 
     # Batches.
 
