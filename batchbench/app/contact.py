@@ -113,9 +113,8 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     if target.emulated:
         from batchbench import emulator
         from batchbench.emulator import personas
-        from batchbench.emulator.personas import interface as persona
 
-        if persona.persona(target.model, store.home) is None:
+        if not personas.exists(target.model):
             raise unknown("persona", target.model, personas.ABOUT)
         running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
         url = running.openai if target.provider == "openai" else running.anthropic

@@ -74,7 +74,7 @@ def test_no_program_that_is_started_gets_a_key(tmp_path: Path, batchbench: Run) 
     ran = batchbench(*words, env=environment)
     assert ran.returncode == 0, ran.stderr
     ((command, variables),) = witness.saw("start")
-    assert "batchbench.emulator" in command
+    assert "batchbench emulate" in " ".join(command)
     assert "PATH" in variables
     assert not [name for name in variables if name.endswith("_API_KEY")]
     running = json.loads((tmp_path / "cache/emulator/endpoint.json").read_bytes())
