@@ -27,7 +27,7 @@ from batchbench.compile.manifest import checked_shards
 from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 from batchbench.errors import UsageError
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
@@ -239,7 +239,7 @@ class _Messages(Silent):
     """Prints messages on stderr."""
 
     def note(self, message: str) -> None:
-        sys.stderr.write(f"{plain(hide(message))}\n")
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
 
 
 def _voice(*, quiet: bool) -> Voice:

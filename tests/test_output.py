@@ -76,8 +76,7 @@ def test_quiet_is_quiet(batchbench: Run, tmp_path: Path, swept: Home) -> None:
 
 
 def standing(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
-    counts = {"rows": rows, "done": answered, "progress": done, "in_flight": 0, "missing": 0}
-    return Standing(**counts, batches={}, spent=0, reserved=0)
+    return Standing(rows=rows, done=answered, progress=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0)
 
 
 def test_plain_lines_come_within_a_second_and_never_twice(

@@ -20,9 +20,9 @@ from batchbench.errors import KeyRefusedError, UsageError, unknown
 from batchbench.providers import prices
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.providers.target import Target, checked_url, is_loopback
-from batchbench.transport.client import Api
-from batchbench.transport.rate_limit import Pace
-from batchbench.transport.single_calls import Spool
+from batchbench.transport.client import Client
+from batchbench.transport.rate_limit import RateLimit
+from batchbench.transport.single_calls import CallSpool
 
 LOCAL = ("chat", "mlm")  # providers whose batches this process executes; --detach has no effect on them
 LOCAL_POLL = (0.05, 1.0)  # seconds: a server on this machine has no rate limit to respect
@@ -91,16 +91,8 @@ def check_persona(name: str) -> None:
     """Raise UsageError if the emulator has no persona of that name."""
     from batchbench.emulator import personas
 
-    kind, _, value = name.partition("/")
-    if name != "echo" and (kind not in personas.ABOUT or value) and (kind != "planted" or not _is_share(value)):
+    if not personas.exists(name):
         raise unknown("persona", name, personas.ABOUT)
-
-
-def _is_share(text: str) -> bool:
-    try:
-        return -1 <= float(text) <= 1
-    except ValueError:
-        return False
 
 
 def vouched(base_url: str | None, target: Target, folder: Path) -> Target:
@@ -118,25 +110,25 @@ def vouched(base_url: str | None, target: Target, folder: Path) -> Target:
 
 @asynccontextmanager
 async def connected(
-    contact: Contact, store: Store, folder: Path, voice: Voice, pace: Pace | None = None
+    contact: Contact, store: Store, folder: Path, voice: Voice, rate_limit: RateLimit | None = None
 ) -> AsyncIterator[Calls]:
     """A connection to a target. Batches that this process executes are kept in `folder`, which is the run's.
 
-    `pace` is what is known about how fast a chat server may be called.
+    `rate_limit` is what other runs have learnt about the same chat server.
     """
-    api = Api(contact.provider, contact.base_url, contact.key, note=voice.note)
+    client = Client(contact.provider, contact.base_url, contact.key, note=voice.note)
     if contact.provider.name == "chat":
-        async with Spool(folder / "spool", store, api, voice.note, pace).running() as spool:
+        async with CallSpool(folder / "spool", store, client, voice.note, rate_limit).running() as spool:
             yield spool
     elif contact.provider.name == "mlm":
-        from batchbench.transport.mlm.batches import LocalSpool
+        from batchbench.transport.mlm.batches import ModelSpool
 
         candidates = _candidates(store, folder)
-        async with LocalSpool(folder / "spool", store, api, contact.target.model, candidates).running() as spool:
+        async with ModelSpool(folder / "spool", store, client, contact.target.model, candidates).running() as spool:
             yield spool
     else:
-        async with api.running():
-            yield api
+        async with client.running():
+            yield client
 
 
 def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:

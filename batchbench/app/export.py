@@ -18,7 +18,7 @@ from batchbench.core.store import Store
 from batchbench.dispatch import Common, Wish, Work
 from batchbench.errors import BatchbenchError
 from batchbench.runs.folder import Run
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 
 
 class RequestFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,4 +77,4 @@ def offline(run: Run, wish: Wish, size: int, common: Common) -> Work:
     provider = providers.load(run.target.provider)
     limits = msgspec.structs.replace(provider.limits, requests=size, queued_requests=None)
     named = msgspec.structs.replace(provider, names_batches=True)  # the file's name contains the nonce
-    return Work(run, named, limits, Api(provider, "", Secret("")), wish, Clock(), common)
+    return Work(run, named, limits, Client(provider, "", Secret("")), wish, Clock(), common)

@@ -18,8 +18,9 @@ from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Options, Purchase, Selection
 from batchbench.app.voice import Monitor, Voice
 from batchbench.compile.manifest import prompt_bytes
-from batchbench.core import disk, money
+from batchbench.core import money
 from batchbench.core.clock import Clock
+from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.dispatch import Common, Wish, Work
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
@@ -27,7 +28,7 @@ from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import State
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"
 GRACE = 9.0  # seconds that a stop may take; the process may end at any moment without losing anything
@@ -85,8 +86,8 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_planned(job.planned, store)) for job in jobs]
         paid = any(job.wish.each and not job.contact.target.emulated for job in jobs)
-        if paid and (doubt := disk.doubt(store.cache)):
-            voice.note(doubt)
+        if paid and (warning := storage_warning(store.cache)):
+            voice.note(warning)
         together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), resolutions, store, voice)
         anyio.run(together.run, purchase.budget)
         return [task.finished(stopped=together.stopped) for task in together.tasks]
@@ -171,7 +172,9 @@ class _Dispatches:
         self._resolutions = resolutions
         self._store = store
         self._voice = voice
-        self._paces: dict[str, Pace] = {}  # by chat server: runs at the same one share what they learn about it
+        self._rate_limits: dict[
+            str, RateLimit
+        ] = {}  # by chat server: runs at the same one share what they learn about it
 
     async def run(self, limit: int | None) -> None:
         """Dispatch every run to its end, or until a signal stops them."""
@@ -202,8 +205,8 @@ class _Dispatches:
     async def _dispatch(self, task: _Task, monitor: Monitor) -> None:
         contact, run = task.job.contact, task.run
         chat = contact.provider.name == "chat"
-        pace = self._paces.setdefault(contact.base_url, Pace()) if chat else None
-        async with connected(contact, self._store, run.folder, self._voice, pace) as calls:
+        limit = self._rate_limits.setdefault(contact.base_url, RateLimit()) if chat else None
+        async with connected(contact, self._store, run.folder, self._voice, limit) as calls:
             work = Work(run, contact.provider, contact.limits, calls, task.job.wish, Clock(), self._budget)
             monitor.show(task.number, work.standing())
             self._join(task)

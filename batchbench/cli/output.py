@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from batchbench.core.keys import hide
-from batchbench.core.text import plain, plain_json
+from batchbench.core.text import sanitize, sanitize_json
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The help text."""
-        self.epilog = self.details() if self.details else None
+        if self.details:
+            self.epilog = self.details()
         return super().format_help()
 
 
@@ -66,7 +67,7 @@ def store(args: argparse.Namespace) -> "Store":
 
 def show(text: str) -> None:
     """Print a result."""
-    sys.stdout.write(f"{plain(hide(text))}\n")
+    sys.stdout.write(f"{sanitize(hide(text))}\n")
     sys.stdout.flush()
 
 
@@ -75,7 +76,7 @@ def show_json(document: object) -> None:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
-    sys.stdout.write(f"{plain_json(hide(text))}\n")
+    sys.stdout.write(f"{sanitize_json(hide(text))}\n")
     sys.stdout.flush()
 
 
@@ -189,7 +190,7 @@ def _lines(what: str, unit: str) -> Iterator[Report]:
 
 def _stderr(message: str) -> None:
     try:
-        sys.stderr.write(f"{plain(hide(message))}\n")
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
         sys.stderr.flush()
     except OSError:
         abandon(sys.stderr)  # the reader has gone; the command continues

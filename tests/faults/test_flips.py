@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from batchbench.app.analyze import run_answers
-from batchbench.compile.manifest import Manifest, decode
+from batchbench.compile.manifest import Manifest, decode, read_manifest
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.errors import DataError
@@ -63,7 +63,7 @@ def files(scene: Scene) -> Files:
 
 
 def audited(files: Files) -> None:
-    manifest = files.read_manifest(files.manifest)
+    manifest = read_manifest(files.manifest)
     found = audit(files.run, files.manifest, manifest, RATES).findings
     if found:
         raise DataError(", ".join(f"{one.where}: {one.what}" for one in found))
@@ -82,7 +82,7 @@ def gone_on(files: Files) -> None:
 
 
 def readable_manifest(files: Files) -> Manifest:
-    found = files.read_manifest(files.manifest)
+    found = read_manifest(files.manifest)
     assert found
     return found
 
