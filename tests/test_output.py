@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.cli.output import Terminal
-from batchbench.cli.screen import Screen, time_left
+from batchbench.cli.terminal import Screen, Terminal, time_left
 from batchbench.dispatch import Standing
 from tests.conftest import Run
 from tests.sweep.scene import Home
@@ -83,7 +82,7 @@ def test_plain_lines_come_within_a_second_and_never_twice(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
+    monkeypatch.setattr("batchbench.cli.terminal.time.monotonic", lambda: now)
     with Screen(Terminal(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
         for second in range(200):
             now = second / 10
@@ -99,7 +98,7 @@ def test_the_time_left_counts_what_the_provider_says_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
+    monkeypatch.setattr("batchbench.cli.terminal.time.monotonic", lambda: now)
     with Screen(Terminal(quiet=False), ["gest sim:random"], None) as screen:
         screen.show(0, standing(0))
         now = 60.0

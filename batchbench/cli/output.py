@@ -1,12 +1,10 @@
-"""What all commands share: common options, results on stdout, messages and progress on stderr."""
+"""What all commands share: common options, results on stdout, errors on stderr."""
 
 import argparse
 import io
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -15,14 +13,11 @@ from batchbench.core.text import sanitize, sanitize_json
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from batchbench.app.voice import Monitor
     from batchbench.core.store import Store
     from batchbench.errors import BatchbenchError
 
 LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
-FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
-Report = Callable[[int, int], None]  # done so far, and in all
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,7 +90,7 @@ def complain(errors: Sequence["BatchbenchError | None"]) -> int:
     """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
     raised = [error for error in errors if error is not None]
     for message in dict.fromkeys(map(_one_line, raised)):
-        _stderr(f"batchbench: {message}")
+        stderr(f"batchbench: {message}")
     return raised[0].exit_code if raised else 0
 
 
@@ -109,91 +104,6 @@ def fail(error: "BatchbenchError", *, json: bool) -> int:
 def _one_line(error: "BatchbenchError") -> str:
     message = " ".join(str(error).split())
     return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
-
-
-# -- messages and progress ---------------------------------------------------------------------------------
-
-
-class Terminal:
-    """Prints messages and progress on stderr, unless `quiet`; the `Voice` of the command line."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def note(self, message: str) -> None:
-        """Print a message."""
-        if not self.quiet:
-            _stderr(message)
-
-    @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
-        """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
-        if self.quiet:
-            yield lambda _done, _total: None
-        else:
-            with _bar(what, unit) if sys.stderr.isatty() else _lines(what, unit) as report:
-                yield report
-
-    def monitor(self, names: Sequence[str], budget: int | None) -> "AbstractContextManager[Monitor]":
-        """Show how far several runs are: one live screen on a terminal, elsewhere a line every few seconds."""
-        from batchbench.cli.screen import Screen
-
-        return Screen(self, names, budget)
-
-
-@contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    counted = (MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()) if unit else (TimeElapsedColumn(),)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted)
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _lines(what: str, unit: str) -> Iterator[Report]:
-    line, printed = f"{what} ...", ""
-    ended = threading.Event()
-
-    def report(done: int, total: int) -> None:
-        nonlocal line
-        line = f"{what}: {done:,} of {total:,} {unit}"
-
-    def print_lines() -> None:
-        nonlocal printed
-        pause = FIRST
-        while not ended.wait(pause):
-            pause = INTERVAL
-            if line != printed:
-                _stderr(line)
-                printed = line
-
-    # A thread, because the first line must not wait for the first piece of work.
-    printer = threading.Thread(target=print_lines, daemon=True)
-    printer.start()
-    try:
-        yield report
-    finally:
-        ended.set()
-        printer.join()
-
-
-def _stderr(message: str) -> None:
-    try:
-        sys.stderr.write(f"{sanitize(hide(message))}\n")
-        sys.stderr.flush()
-    except OSError:
-        abandon(sys.stderr)  # the reader has gone; the command continues
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -222,3 +132,12 @@ def open_streams() -> None:
 def abandon(stream: TextIO) -> None:
     """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def stderr(message: str) -> None:
+    """Print a message on stderr."""
+    try:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # the reader has gone; the command continues

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from batchbench.analyze.analysis import Analysis, Comparison
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     given = {name: getattr(args, name) for name in AnalysisRequest.__struct_fields__}
     request = convert(AnalysisRequest, given | {"params": options.params(args.params)}, options.spelled)
-    analyses, comparisons = analyze(request, output.store(args), output.Terminal(quiet=args.quiet))
+    analyses, comparisons = analyze(request, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 from batchbench.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Check every run."""
     from batchbench.app.audit import audit_runs
 
-    terminal = output.Terminal(quiet=args.quiet)
+    terminal = Terminal(quiet=args.quiet)
     audits = audit_runs(output.store(args), terminal, remote=args.remote, base_url=args.base_url)
     if args.json:
         output.show_json(audits)

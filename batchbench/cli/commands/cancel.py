@@ -3,6 +3,7 @@
 import argparse
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
 Ask the provider to stop every batch of these runs that is still running. Answers that exist already are kept and paid
@@ -20,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Cancel the batches of runs."""
     from batchbench.app.cancel import cancel
 
-    terminal = output.Terminal(quiet=args.quiet)
+    terminal = Terminal(quiet=args.quiet)
     cancelled = cancel(options.selection(args), options.options(args), output.store(args), terminal)
     if args.json:
         output.show_json(cancelled)

@@ -3,6 +3,7 @@
 import argparse
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
 Write every prompt of the probes to manifests/<probe>-<fingerprint>/, as parquet files of at most 50,000 rows and
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile each probe."""
     from batchbench.app.plan import compiled
 
-    done = compiled(options.selection(args), output.store(args), output.Terminal(quiet=args.quiet))
+    done = compiled(options.selection(args), output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(
             [

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
 The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
@@ -69,7 +70,7 @@ def run_pull(args: argparse.Namespace) -> int:
     for name in args.names or catalogue.CATALOGUE:
         dataset = catalogue.find(name)
         if catalogue.missing(store, dataset):
-            catalogue.pull(store, dataset, output.Terminal(quiet=args.quiet).note)
+            catalogue.pull(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Show what each run would cost; an error for each probe whose data cannot be fetched."""
     from batchbench.app.estimate import estimate
 
-    terminal = output.Terminal(quiet=args.quiet)
+    terminal = Terminal(quiet=args.quiet)
     entries, errors = estimate(options.selection(args), options.options(args), output.store(args), terminal)
     code = output.complain(errors)
     if args.json:

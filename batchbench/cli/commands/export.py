@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
 Write requests as files in the provider's own format, instead of sending them: OpenAI's batch lines for openai: and
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.export import export
 
     request = options.selection(args), options.options(args), options.purchase(args)
-    written = export(*request, args.folder, output.store(args), output.Terminal(quiet=args.quiet))
+    written = export(*request, args.folder, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(written.files)
     else:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 from batchbench.errors import MissingAnswers
 
 DESCRIPTION = """\
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Import results."""
     from batchbench.app.import_ import import_results
 
-    terminal = output.Terminal(quiet=args.quiet)
+    terminal = Terminal(quiet=args.quiet)
     imported = import_results(args.files, output.store(args), terminal, partial=args.partial)
     if args.json:
         output.show_json(imported)

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
 One HTML file that shows what analyses found: marks, intervals, groups, missing answers, costs, sample answers. It needs
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     written = write_report(args.probes, args.models, output.store(args), out=args.out, title=args.title)
     if not writes_png():
-        output.Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
+        Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
     if args.json:
         runs = list(map(str, written.runs))
         output.show_json({"report": str(written.report), "files": str(written.files), "runs": runs})

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from batchbench.app.run import RunResult
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.run import run_probes
 
     request = options.selection(args), options.options(args), options.purchase(args)
-    finished = run_probes(*request, output.store(args), output.Terminal(quiet=args.quiet))
+    finished = run_probes(*request, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json([result for result, _ in finished])
     elif not args.quiet:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
 from batchbench.cli.commands import estimate
+from batchbench.cli.terminal import Terminal
 from batchbench.errors import InterruptedRun, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.example:
         output.show_json({"example": EXAMPLE}) if args.json else output.show(EXAMPLE.rstrip())
         return 0
-    store, terminal = output.store(args), output.Terminal(quiet=args.quiet)
+    store, terminal = output.store(args), Terminal(quiet=args.quiet)
     sweep = prepare(args.file, options.purchase(args), store, terminal, args.report)
     _confirm(sweep, terminal, yes=args.yes)
     done = carry_out(sweep, store, terminal)
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return output.complain([error for _, error in done.finished])
 
 
-def _confirm(sweep: "PreparedSweep", terminal: output.Terminal, *, yes: bool) -> None:
+def _confirm(sweep: "PreparedSweep", terminal: Terminal, *, yes: bool) -> None:
     """Show what the sweep would cost; ask before it costs real money."""
     from batchbench.core.money import dollars
 

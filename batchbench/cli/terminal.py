@@ -1,27 +1,103 @@
-"""What people see while models are asked: one live screen for all runs, or a line every few seconds."""
+"""Messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
 
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
+from batchbench.cli.output import stderr
 from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
 from batchbench.core.text import sanitize
-from batchbench.dispatch import Standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from batchbench.dispatch import Standing
+
+FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 MARGIN = 4  # lines of the terminal that the table leaves free
+Report = Callable[[int, int], None]  # done so far, and in all
+
+
+class Terminal:
+    """Prints messages and progress on stderr, unless `quiet`; the `Voice` of the command line."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def note(self, message: str) -> None:
+        """Print a message."""
+        if not self.quiet:
+            stderr(message)
+
+    @contextmanager
+    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
+        """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
+        if self.quiet:
+            yield lambda _done, _total: None
+        else:
+            with _bar(what, unit) if sys.stderr.isatty() else _lines(what, unit) as report:
+                yield report
+
+    def monitor(self, names: Sequence[str], budget: int | None) -> "Screen":
+        """Show how far several runs are: one live screen on a terminal, elsewhere a line every few seconds."""
+        return Screen(self, names, budget)
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    counted = (MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()) if unit else (TimeElapsedColumn(),)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _lines(what: str, unit: str) -> Iterator[Report]:
+    line, printed = f"{what} ...", ""
+    ended = threading.Event()
+
+    def report(done: int, total: int) -> None:
+        nonlocal line
+        line = f"{what}: {done:,} of {total:,} {unit}"
+
+    def print_lines() -> None:
+        nonlocal printed
+        pause = FIRST
+        while not ended.wait(pause):
+            pause = INTERVAL
+            if line != printed:
+                stderr(line)
+                printed = line
+
+    # A thread, because the first line must not wait for the first piece of work.
+    printer = threading.Thread(target=print_lines, daemon=True)
+    printer.start()
+    try:
+        yield report
+    finally:
+        ended.set()
+        printer.join()
 
 
 class Screen:
     """How far every run is; the `Monitor` of the command line. A run's number is its place in `names`."""
 
-    def __init__(self, terminal: output.Terminal, names: Sequence[str], budget: int | None) -> None:
+    def __init__(self, terminal: Terminal, names: Sequence[str], budget: int | None) -> None:
         self._names = [sanitize(name) for name in names]
         self._progress: list[Standing | None] = [None] * len(names)
         self._ended = [False] * len(names)
@@ -30,7 +106,7 @@ class Screen:
         self._live = sys.stderr.isatty() and not terminal.quiet
         self._began = time.monotonic()
         self._at_first: dict[int, int] = {}  # requests of a run that were done at the start: not counted in the speed
-        self._next = self._began + output.FIRST
+        self._next = self._began + FIRST
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
@@ -59,7 +135,7 @@ class Screen:
         self._watchdog.stop()
         self._stack.close()
 
-    def show(self, number: int, progress: Standing) -> None:
+    def show(self, number: int, progress: "Standing") -> None:
         """Remember how far a run is."""
         self._progress[number] = progress
         self._at_first.setdefault(number, _done(progress))
@@ -74,7 +150,7 @@ class Screen:
         now = time.monotonic()
         if self._live or now < self._next:
             return
-        self._next = now + output.INTERVAL
+        self._next = now + INTERVAL
         line = self._line()
         if line != self._last:
             self._note(line)
@@ -102,12 +178,12 @@ class Screen:
         left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
-    def _money(self, known: Sequence[Standing]) -> str:
+    def _money(self, known: "Sequence[Standing]") -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _time_left(self, known: Sequence[Standing]) -> str:
+    def _time_left(self, known: "Sequence[Standing]") -> str:
         done = sum(map(_done, known))
         left = sum(one.rows - one.missing for one in known) - done
         return time_left(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
@@ -136,7 +212,7 @@ class Screen:
         return Group(table, Text(self._line()))
 
 
-def _done(progress: Standing) -> int:
+def _done(progress: "Standing") -> int:
     return progress.done + progress.progress
 
 
