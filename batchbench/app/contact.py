@@ -36,7 +36,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     provider: Provider
     limits: Limits
     base_url: str
-    key: Secret = Secret("")
+    key: Secret
 
 
 def price(options: Options, store: Store, target: Target) -> Price:

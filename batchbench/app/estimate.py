@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from batchbench.app.contact import price
-from batchbench.app.plan import PlannedRun, chosen, compile_probe, make_target, provider_of
+from batchbench.app.plan import PlannedRun, chosen, compile_probe, make_target, plan_run, provider_of
 from batchbench.app.requests import Options, Selection
 from batchbench.app.voice import Voice
 from batchbench.compile.manifest import prompt_bytes
@@ -60,7 +60,7 @@ def estimate(selection: Selection, options: Options, store: Store, voice: Voice)
                 entries.append(Unavailable(probe=probe.name, model=name, error=str(error)))
                 continue
             asked = make_target(name, options, probe, params)
-            entries.append(estimate_run(PlannedRun(compiled=item, target=asked, options=options), store))
+            entries.append(estimate_run(plan_run(item, asked, options), store))
     return Estimates(entries, list(errors.values()))
 
 

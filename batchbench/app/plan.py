@@ -43,31 +43,11 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     compiled: Compiled
     target: Target
     options: Options
-    weight: float = 1.0  # its part of the budget, relative to other runs
-
-    @property
-    def items(self) -> int:
-        """How many items of the manifest are asked."""
-        wanted, manifest = self.options.sample_k, self.compiled.manifest
-        default = self.compiled.probe.sample_k if wanted is None else wanted
-        return min(default, manifest.items) if isinstance(default, int) else manifest.items
-
-    @property
-    def rows(self) -> int:
-        """How many prompts of the manifest are asked."""
-        return self.items * self.compiled.manifest.variants
-
-    @property
-    def settings(self) -> str:
-        """Parameters and options that are not the defaults."""
-        probe, params = self.compiled.probe, msgspec.structs.asdict(self.compiled.params)
-        changed = changed_params(probe, params) | changed_options(probe, self.target)
-        return " ".join(f"{name}={value}" for name, value in changed.items() if name != "data")
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return " ".join(filter(None, [self.compiled.probe.name, self.settings, self.target.name]))
+    weight: float  # its part of the budget, relative to other runs
+    items: int  # how many items of the manifest are asked
+    rows: int  # their prompts
+    settings: str  # parameters and options that are not the defaults
+    name: str  # for messages
 
 
 def plan(selection: Selection, options: Options, store: Store, voice: Voice) -> list[PlannedRun]:
@@ -75,15 +55,30 @@ def plan(selection: Selection, options: Options, store: Store, voice: Voice) -> 
     kinds = {name: provider_of(name) for name in selection.models}
     made = {kind: compiled(selection, store, voice, kind) for kind in dict.fromkeys(kinds.values())}
     runs = [
-        PlannedRun(
-            compiled=(item := made[kinds[name]][number]),
-            target=make_target(name, options, item.probe, item.params),
-            options=options,
-        )
+        plan_run(item := made[kinds[name]][number], make_target(name, options, item.probe, item.params), options)
         for number in range(len(next(iter(made.values()), [])))
         for name in selection.models
     ]
     return list({(run.compiled.folder, run.target.slug): run for run in runs}.values())
+
+
+def plan_run(compiled: Compiled, target: Target, options: Options, weight: float = 1.0) -> PlannedRun:
+    """The run of compiled prompts with a target."""
+    probe, manifest = compiled.probe, compiled.manifest
+    limit = probe.sample_k if options.sample_k is None else options.sample_k
+    items = min(limit, manifest.items) if isinstance(limit, int) else manifest.items
+    changed = changed_params(probe, msgspec.structs.asdict(compiled.params)) | changed_options(probe, target)
+    settings = " ".join(f"{name}={value}" for name, value in changed.items() if name != "data")
+    return PlannedRun(
+        compiled=compiled,
+        target=target,
+        options=options,
+        weight=weight,
+        items=items,
+        rows=items * manifest.variants,
+        settings=settings,
+        name=" ".join(filter(None, [probe.name, settings, target.name])),
+    )
 
 
 def compiled(selection: Selection, store: Store, voice: Voice, provider: str | None = None) -> list[Compiled]:

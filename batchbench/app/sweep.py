@@ -12,7 +12,7 @@ from batchbench.analyze.sample import readable
 from batchbench.app import sweep_file
 from batchbench.app.analyze import analyze_sample, run_answers
 from batchbench.app.estimate import CostEstimate, estimate_run
-from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, provider_of
+from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, plan_run, provider_of
 from batchbench.app.requests import AnalysisOptions, Options, Purchase
 from batchbench.app.run import Finished, ask
 from batchbench.app.sweep_file import Sweep, SweepModel, SweepProbe
@@ -69,10 +69,7 @@ def prepare(
     sweep = sweep_file.read(file) if file else sweep_file.every_probe()
     wanted = plan_sweep(sweep)
     compiled = _compiled(wanted, store, voice, or_sample=file is None)
-    runs = [
-        PlannedRun(compiled=item, target=run.target, options=run.options, weight=run.weight)
-        for run, item in zip(wanted, compiled, strict=True)
-    ]
+    runs = [plan_run(item, run.target, run.options, run.weight) for run, item in zip(wanted, compiled, strict=True)]
     with voice.progress("estimating"):
         estimates = [estimate_run(run, store) for run in runs]
     if purchase.budget is None:

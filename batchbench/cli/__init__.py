@@ -10,7 +10,7 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 
-from batchbench import __version__, tune_allocator
+from batchbench import ALLOCATOR, __version__
 from batchbench.cli.commands import (
     analyze,
     audit,
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_streams()
     os.umask(0o077)  # only the user may read what is compiled, fetched and paid for
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold the key
-    tune_allocator()
+    os.environ.setdefault(*ALLOCATOR)
     try:
         args = parse(words)
         command: Callable[[argparse.Namespace], int] = args.run

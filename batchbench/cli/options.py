@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from batchbench.app.requests import Options, Purchase, Selection
+    from batchbench.app.requests import S, Selection
 
 
 def add_probes(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,9 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 def add_purchase(parser: argparse.ArgumentParser) -> None:
     """Declare what may be bought."""
-    parser.add_argument("--budget", metavar="USD", help="spend at most this, over all runs of this command")
+    parser.add_argument(
+        "--budget", type=_budget, metavar="USD", help="spend at most this, over all runs of this command"
+    )
     parser.add_argument("--detach", action="store_true", help="submit, do not wait: the same command collects later")
     parser.add_argument("--adopt", action="store_true", help="buy in a copied or restored run; no other copy may buy")
     parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
@@ -76,23 +78,15 @@ def params(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def options(args: argparse.Namespace) -> "Options":
-    """How models are asked."""
-    from batchbench.app.requests import Options, convert
+def struct(kind: "type[S]", args: argparse.Namespace, **values: object) -> "S":
+    """The Struct that options of the same names make; `values` replace those of the command line."""
+    from batchbench.app.requests import convert
 
-    return convert(Options, {name: getattr(args, name) for name in Options.__struct_fields__}, spelled)
+    given = {name: getattr(args, name, None) for name in kind.__struct_fields__}
+    return convert(kind, given | values, lambda name: f"--{name.replace('_', '-')}")
 
 
-def purchase(args: argparse.Namespace) -> "Purchase":
-    """What may be bought."""
-    from batchbench.app.requests import Purchase, convert
+def _budget(text: str) -> int:
     from batchbench.core.money import parse_budget
 
-    given = {name: getattr(args, name) for name in Purchase.__struct_fields__}
-    given["budget"] = None if args.budget is None else parse_budget(args.budget)
-    return convert(Purchase, given, spelled)
-
-
-def spelled(name: str) -> str:
-    """An option as it is written on the command line."""
-    return f"--{name.replace('_', '-')}"
+    return parse_budget(text)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from batchbench.cli.output import stderr
 from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
@@ -22,11 +24,10 @@ MARGIN = 4  # lines of the terminal that the table leaves free
 Report = Callable[[int, int], None]  # done so far, and in all
 
 
-class Terminal:
+class Terminal(msgspec.Struct, frozen=True):
     """Prints messages and progress on stderr, unless `quiet`; the `Voice` of the command line."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
+    quiet: bool
 
     def note(self, message: str) -> None:
         """Print a message."""
@@ -113,7 +114,7 @@ class Screen:
         self._watchdog = Watchdog(terminal.note)
 
     def __enter__(self) -> "Screen":
-        self._watchdog.start()
+        self._stack.enter_context(self._watchdog)
         if self._live:
             from rich.console import Console
             from rich.live import Live
@@ -132,7 +133,6 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._watchdog.stop()
         self._stack.close()
 
     def show(self, number: int, progress: "Standing") -> None:

@@ -21,12 +21,11 @@ class Watchdog:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def start(self) -> None:
-        """Start watching."""
+    def __enter__(self) -> "Watchdog":
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
-        """Stop watching."""
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
 
     def tick(self) -> None:

@@ -69,10 +69,9 @@ def _columns() -> str:
 def run(args: argparse.Namespace) -> int:
     """Analyze each probe with each model or file, and compare models."""
     from batchbench.app.analyze import analyze
-    from batchbench.app.requests import AnalysisRequest, convert
+    from batchbench.app.requests import AnalysisRequest
 
-    given = {name: getattr(args, name) for name in AnalysisRequest.__struct_fields__}
-    request = convert(AnalysisRequest, given | {"params": options.params(args.params)}, options.spelled)
+    request = options.struct(AnalysisRequest, args, params=options.params(args.params))
     analyses, comparisons = analyze(request, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})

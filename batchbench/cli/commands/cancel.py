@@ -20,9 +20,10 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Cancel the batches of runs."""
     from batchbench.app.cancel import cancel
+    from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    cancelled = cancel(options.selection(args), options.options(args), output.store(args), terminal)
+    cancelled = cancel(options.selection(args), options.struct(Options, args), output.store(args), terminal)
     if args.json:
         output.show_json(cancelled)
     elif not cancelled:

@@ -25,9 +25,10 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show what each run would cost; an error for each probe whose data cannot be fetched."""
     from batchbench.app.estimate import estimate
+    from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    entries, errors = estimate(options.selection(args), options.options(args), output.store(args), terminal)
+    entries, errors = estimate(options.selection(args), options.struct(Options, args), output.store(args), terminal)
     code = output.complain(errors)
     if args.json:
         output.show_json(entries)

@@ -32,8 +32,9 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write requests."""
     from batchbench.app.export import export
+    from batchbench.app.requests import Options, Purchase
 
-    request = options.selection(args), options.options(args), options.purchase(args)
+    request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
     written = export(*request, args.folder, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(written.files)

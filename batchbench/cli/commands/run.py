@@ -33,9 +33,10 @@ def add(commands: output.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask each probe of each model."""
+    from batchbench.app.requests import Options, Purchase
     from batchbench.app.run import run_probes
 
-    request = options.selection(args), options.options(args), options.purchase(args)
+    request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
     finished = run_probes(*request, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json([result for result, _ in finished])

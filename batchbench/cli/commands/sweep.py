@@ -43,6 +43,7 @@ def add(commands: output.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, estimate, ask, analyze, report."""
+    from batchbench.app.requests import Purchase
     from batchbench.app.sweep import carry_out, prepare
     from batchbench.app.sweep_file import EXAMPLE
 
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         output.show_json({"example": EXAMPLE}) if args.json else output.show(EXAMPLE.rstrip())
         return 0
     store, terminal = output.store(args), Terminal(quiet=args.quiet)
-    sweep = prepare(args.file, options.purchase(args), store, terminal, args.report)
+    sweep = prepare(args.file, options.struct(Purchase, args), store, terminal, args.report)
     _confirm(sweep, terminal, yes=args.yes)
     done = carry_out(sweep, store, terminal)
     if args.json:
