@@ -598,31 +598,32 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
     home: Path, name: str, items: int, metric: str, values: tuple[float, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Several planted values, 200 seeds each; the answers are a persona's. `-n 0` shows the rates."""
-    from batchbench.emulator import personas
-    from batchbench.emulator.personas.bias import Lean
-    from batchbench.emulator.personas.interface import Ask
-    from batchbench.emulator.personas.knowledge import known
+    from batchbench.emulator.personas import respond
+    from batchbench.emulator.personas.bias import Bias
+    from batchbench.emulator.personas.interface import PersonaQuery
+    from batchbench.emulator.personas.knowledge import read_knowledge
 
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
-    store, probe, knowledge = Store(home), probes.load(name), known(home)
+    store, probe, knowledge = Store(home), probes.load(name), read_knowledge(home)
     loaded = {data: datasets.table(store, data, sample=False, note=print) for data in probe.datasets}
     tables = {data: table for data, (table, _) in loaded.items()}
     sources = {data: source for data, (_, source) in loaded.items()}
     folder, manifest = compile(probe, probe.params(), tables, sources, store, lambda _, __: None)
     rows = items * manifest.variants
     prompts = pl.scan_parquet(folder / "*.parquet").select("id", "prompt").head(rows).collect()
-    questions = [personas.understood(prompt, knowledge) for prompt in prompts["prompt"]]
+    questions = [respond.recognise(prompt, knowledge) for prompt in prompts["prompt"]]
     covered = {"percentile": 0, "compatible": 0}
     for planted in values:
-        lean = Lean("planted", planted)
+        bias = Bias("planted", planted)
         for seed in range(200):
             texts = []
             for id, prompt, question in zip(prompts["id"], prompts["prompt"], questions, strict=True):
-                ask = Ask(f"planted/{planted}", prompt, f"{id}-0", seed, None, None)
-                luck = personas._luck(ask)
+                query = PersonaQuery(f"planted/{planted}", prompt, f"{id}-0", seed, None, None)
+                draw = respond.draw_for(query)
                 assert question is not None
-                texts.append(question.words(personas._chosen(question.weights(lean, luck), luck.choice), luck.wording))
+                choice = respond.choose(question.weights(bias, draw), draw.choice)
+                texts.append(question.answer(choice, draw.wording))
             answers = prompts.lazy().select(
                 "id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.lit(pl.Series(texts))
             )

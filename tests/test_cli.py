@@ -79,7 +79,7 @@ MISTAKES = [
     (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
     (["explain", "nonsense"], 2, "is not a custom id"),
     (["explain", "abc-1-0"], 2, "no run knows a batch"),
-    (["emulate", "--port", "99999"], 2, "a port lies between"),
+    (["emulate", "--port", "99999"], 2, "is not a port"),
 ]
 
 

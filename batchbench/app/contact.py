@@ -23,9 +23,9 @@ from batchbench.providers import prices
 from batchbench.providers import target as targets
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.providers.target import Target
-from batchbench.transport.client import Api
-from batchbench.transport.rate_limit import Pace
-from batchbench.transport.single_calls import Spool
+from batchbench.transport.client import Client
+from batchbench.transport.rate_limit import RateLimit
+from batchbench.transport.single_calls import CallSpool
 
 LOCAL = ("chat", "mlm")  # whose batches this very process carries out, so that it cannot leave them to anybody
 ONE_TOKEN = {"max_tokens": 1, "top_logprobs": 20}  # the most alternatives that providers give
@@ -113,9 +113,8 @@ def contact(args: argparse.Namespace, store: Store, target: Target) -> Contact:
     if target.emulated:
         from batchbench import emulator
         from batchbench.emulator import personas
-        from batchbench.emulator.personas import interface as persona
 
-        if persona.persona(target.model, store.home) is None:
+        if not personas.exists(target.model):
             raise unknown("persona", target.model, personas.ABOUT)
         running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
         url = running.openai if target.provider == "openai" else running.anthropic
@@ -156,21 +155,21 @@ def _limits(args: argparse.Namespace, limits: Limits) -> Limits:
 
 @asynccontextmanager
 async def connected(
-    contact: Contact, args: argparse.Namespace, store: Store, folder: Path, pace: Pace | None = None
+    contact: Contact, args: argparse.Namespace, store: Store, folder: Path, pace: RateLimit | None = None
 ) -> AsyncIterator[Calls]:
     """Calls to a target; `folder` is the run's, where batches are played that nobody else carries out.
 
     `pace` is what is known of how fast a server without batches may be called.
     """
-    api = Api(contact.provider, contact.base_url, contact.key, note=output.note(args))
+    api = Client(contact.provider, contact.base_url, contact.key, note=output.note(args))
     if contact.provider.name == "chat":
-        async with Spool(folder / "spool", store, api, output.note(args), pace).running() as spool:
+        async with CallSpool(folder / "spool", store, api, output.note(args), pace).running() as spool:
             yield spool
     elif contact.provider.name == "mlm":
-        from batchbench.transport.mlm.batches import LocalSpool
+        from batchbench.transport.mlm.batches import ModelSpool
 
         candidates = _candidates(store, folder)
-        async with LocalSpool(folder / "spool", store, api, contact.target.model, candidates).running() as spool:
+        async with ModelSpool(folder / "spool", store, api, contact.target.model, candidates).running() as spool:
             yield spool
     else:
         async with api.running():

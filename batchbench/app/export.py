@@ -22,7 +22,7 @@ from batchbench.dispatch import Clock, Common, Wish, Work
 from batchbench.errors import BatchbenchError, DataError, MissingAnswers
 from batchbench.runs import events
 from batchbench.runs.folder import Run, open_run, read_run, read_state, run_folders
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def _work(run: Run, wish: Wish, size: int, common: Common) -> Work:
     provider = providers.load(run.target.provider)
     limits = msgspec.structs.replace(provider.limits, requests=size, queued_requests=None)
     alone = msgspec.structs.replace(provider, names_batches=True)  # a file's name tells whose it is
-    return Work(run, alone, limits, Api(provider, "", Secret("")), wish, Clock(), common)
+    return Work(run, alone, limits, Client(provider, "", Secret("")), wish, Clock(), common)
 
 
 def bring(args: argparse.Namespace) -> int:

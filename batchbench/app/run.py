@@ -22,8 +22,8 @@ from batchbench.cli import output
 from batchbench.cli.screen import Screen
 from batchbench.cli.watchdog import Vigil
 from batchbench.compile.manifest import read_manifest
-from batchbench.core import disk as mounts
 from batchbench.core import money
+from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unforeseen, unknown
@@ -33,7 +33,7 @@ from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal, read_run, run_folders
 from batchbench.runs.journal import State
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
 GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
@@ -169,13 +169,13 @@ def ask(
         ]
 
         paid = any(one.wish.each and not one.contact.target.emulated for one in jobs)
-        if paid and (doubt := mounts.doubt(store.cache)):
-            output.note(args)(doubt)
+        if paid and (warning := storage_warning(store.cache)):
+            output.note(args)(warning)
 
         async def main() -> None:
             stop, everybody = anyio.Event(), anyio.Event()
             common, waiting = Common(budget), set(range(len(jobs)))
-            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
+            paces: dict[str, RateLimit] = {}  # by server: runs at the same one learn from each other how fast it is
 
             def arrived(place: int) -> None:
                 waiting.discard(place)
@@ -184,7 +184,7 @@ def ask(
 
             async def one(place: int) -> None:
                 it, run = jobs[place], opened[place]
-                pace = paces.setdefault(it.contact.base_url, Pace())
+                pace = paces.setdefault(it.contact.base_url, RateLimit())
                 async with stages.connected(it.contact, args, store, run.folder, pace) as api:
                     work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
                     screen.show(place, work.standing())

@@ -199,12 +199,11 @@ class _File:
 
     def _model(self, entry: dict[str, object], where: str) -> list[AskedModel]:
         from batchbench.emulator import personas
-        from batchbench.emulator.personas import interface as persona
 
         name = str(entry["name"])
         with self._at(where, name):
             _, model, _, emulated = targets.parse(name)
-            if emulated and persona.persona(model, self._home) is None:
+            if emulated and not personas.exists(model):
                 raise unknown("persona", model, personas.ABOUT)
         self._check_keys(entry, OF_MODELS, where)
         fixed: Values = {key: self._value(entry[key], key, where) for key in FIXED if key in entry}

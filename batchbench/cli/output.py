@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from batchbench.core.keys import hide
-from batchbench.core.text import plain, plain_json
+from batchbench.core.text import sanitize, sanitize_json
 
 if TYPE_CHECKING:
     from batchbench.core.store import Store
@@ -51,14 +51,14 @@ def note(args: argparse.Namespace) -> Callable[[str], None]:
 
 def show(text: str) -> None:
     """Print a result."""
-    _stdout(plain(hide(text)))
+    _stdout(sanitize(hide(text)))
 
 
 def show_json(document: object) -> None:
     """Print a result as one JSON document."""
     import msgspec
 
-    _stdout(plain_json(hide(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())))
+    _stdout(sanitize_json(hide(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())))
 
 
 def table(rows: list[list[str]]) -> str:
@@ -152,7 +152,7 @@ def _stdout(text: str) -> None:
 
 def _stderr(message: str) -> None:
     try:
-        sys.stderr.write(f"{plain(hide(message))}\n")
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
         sys.stderr.flush()
     except OSError:
         abandon(sys.stderr)  # nobody listens any more, which is no reason to stop

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from batchbench.cli import output
 from batchbench.core import money
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 from batchbench.dispatch import Standing
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Screen:
     """How far every run is. Use it as a context; call `show` with news and `tick` now and then."""
 
     def __init__(self, args: argparse.Namespace, names: Sequence[str], budget: int | None) -> None:
-        self._names = [plain(name) for name in names]
+        self._names = [sanitize(name) for name in names]
         self._standings: list[Standing | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from batchbench.core import crash_points as crash
 from batchbench.core.store import explained
-from batchbench.core.text import mended
+from batchbench.core.text import repair_json
 from batchbench.providers.chat import LOST
 
 SYNC = 0.5  # seconds between syncs of a result file; the kernel keeps what is written even if we are killed
@@ -97,6 +97,6 @@ def result_line(custom_id: str, status: int, body: bytes) -> bytes:
     try:
         inside = msgspec.json.format(body, indent=-1)
     except msgspec.DecodeError:
-        inside = mended(body)
+        inside = repair_json(body)
     whole = {"custom_id": custom_id, "response": {"status_code": status, "body": msgspec.Raw(inside)}, "error": None}
     return msgspec.json.encode(whole) + b"\n"

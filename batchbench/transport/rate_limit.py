@@ -48,7 +48,7 @@ class Bucket:
         return min(self.limit or 0.0, self._left + (now - self._at) * (self.limit or 0.0) / 60)
 
 
-class Pace:
+class RateLimit:
     """When the next call may be made."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -21,14 +21,14 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from batchbench.core import crash_points as crash
-from batchbench.core.clock import clock_face
+from batchbench.core.clock import time_of_day
 from batchbench.core.store import Store, sync
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem
 from batchbench.providers.openai import PATH
 from batchbench.transport.call_log import Callbook, lost_line, result_line, unanswered, undone_line
-from batchbench.transport.client import GLANCE, Api
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.client import START_BYTES, Client
+from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import LostReply, Refused, Unsent, failure
 
 NOTES = 0.005  # seconds between syncs of notes: calls that can begin in the meantime are noted together
@@ -58,30 +58,30 @@ class Request(msgspec.Struct):
         return len(bytes(self.body)) // 4 + max(body.max_tokens, body.max_completion_tokens)
 
 
-class Spool:
+class CallSpool:
     """OpenAI's Batch API, played on files."""
 
     def __init__(
         self,
         folder: Path,
         store: Store,
-        api: Api,
+        api: Client,
         note: Callable[[str], None] = lambda _: None,
-        pace: Pace | None = None,
+        pace: RateLimit | None = None,
     ) -> None:
         self.folder = folder
         self._store = store
         self._api = api
         self._note = note
         self._noted = float("-inf")
-        self._pace = pace or Pace()  # of the server, which several runs may call
+        self._pace = pace or RateLimit()  # of the server, which several runs may call
         self._working: set[str] = set()
         self._called_off: set[str] = set()
         self._group: TaskGroup | None = None
         self._trouble: BatchbenchError | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Spool"]:
+    async def running(self) -> AsyncIterator["CallSpool"]:
         """Carry out batches as long as this lasts."""
         async with self._api.running(), anyio.create_task_group() as group:
             self._group = group
@@ -140,15 +140,15 @@ class Spool:
         take(content)
         return len(content)
 
-    async def peek(self, path: str) -> bytes:
+    async def read_start(self, path: str) -> bytes:
         """The beginning of a result file."""
-        return self._file(path.split("/")[2])[:GLANCE]
+        return self._file(path.split("/")[2])[:START_BYTES]
 
     def signature(self, salt: str) -> str:  # noqa: ARG002 - of the same form as everybody's
         """None: what this very process carries out is in its files, whatever the key."""
         return ""
 
-    def now_there(self) -> float:
+    def provider_time(self) -> float:
         """The time by the clock that dates the files."""
         return time.time()
 
@@ -287,7 +287,7 @@ class Spool:
         pause = self._pace.wait(request.tokens)
         if pause > 2 and time.monotonic() - self._noted > 30:
             self._noted = time.monotonic()
-            self._note(f"the server's rate limit allows the next call at {clock_face(time.time() + pause)}")
+            self._note(f"the server's rate limit allows the next call at {time_of_day(time.time() + pause)}")
         return pause
 
     def _share(self, left: deque[Request], most: int) -> list[Request]:
@@ -304,7 +304,7 @@ class Spool:
         crash.point("spool-call")
         began = time.monotonic()
         try:
-            reply = await self._api.reply(PATH, [request.body])
+            reply = await self._api.send_once(PATH, [request.body])
             line = result_line(name, 200, reply.content)
         except Refused as refused:
             book.refused(name)
@@ -340,7 +340,7 @@ class Spool:
                 await self._attempt(request, book)
 
         try:
-            await self._api.several(attempt, TRIES, failed)
+            await self._api.retry(attempt, TRIES, failed)
         except Unsent as why:
             self._trouble = BatchbenchError(f"the server cannot be reached ({why}): start it and run the same command")
         except Refused as refused:

@@ -37,7 +37,7 @@ class Emulator:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "batchbench.emulator", "--json", "--state", str(self.state), *self.words]
+        command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(self.state), *self.words]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self.stderr, env={**os.environ, "BATCHBENCH_EMULATOR_TOKEN": TOKEN}
         )

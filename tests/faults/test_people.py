@@ -42,7 +42,7 @@ def test_a_program_that_is_stuck_says_where(stage: Stage) -> None:
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"]) == (0, K), done
     assert re.search(
-        r"nothing has moved for 30 s, in slow \(sitecustomize.py:\d+\) < clock_face \(clock.py", done.stderr
+        r"nothing has moved for 30 s, in slow \(sitecustomize.py:\d+\) < time_of_day \(clock.py", done.stderr
     )
     scene.audit(status=True)
 

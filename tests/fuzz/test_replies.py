@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchbench import providers
 from batchbench.providers.interface import Remote, Verdict
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import retry_after
 from tests.fuzz.mutants import fuzz, mutants
 
@@ -100,7 +100,7 @@ def test_a_header_is_understood_or_ignored(text: str) -> None:
     for name in ("retry-after", "retry-after-ms"):
         pause = retry_after({name: text}, 10.0)
         assert pause is None or 0 <= pause <= 900
-    pace = Pace()
+    pace = RateLimit()
     kinds = ("limit", "remaining", "reset")
     pace.heed({f"x-ratelimit-{kind}-{what}": text for kind in kinds for what in ("requests", "tokens")})
     pace.heed(
@@ -115,4 +115,4 @@ def test_a_header_is_understood_or_ignored(text: str) -> None:
 )
 def test_headers_that_once_ended_the_program_are_ignored(text: str) -> None:
     assert retry_after({"retry-after": text}, 10.0) is None
-    Pace().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})

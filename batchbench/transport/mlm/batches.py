@@ -19,11 +19,11 @@ from batchbench.core import crash_points as crash
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.transport.call_log import append, appending, result_line
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.mlm import filling, fingerprint, runtimes
 from batchbench.transport.mlm.filling import Pair, Question
 from batchbench.transport.mlm.runtimes import Runtime
-from batchbench.transport.single_calls import Request, Spool
+from batchbench.transport.single_calls import CallSpool, Request
 
 Share = list[tuple[Request, Question]]  # what is computed in one pass
 FINGERPRINT = "model.sha256"  # the file that says which model answers in this spool
@@ -37,17 +37,17 @@ class _Body(msgspec.Struct):
     messages: list[_Message]
 
 
-class LocalSpool(Spool):
+class ModelSpool(CallSpool):
     """A spool that answers by itself; `candidates` are the two words of each row, where the probe has any."""
 
-    def __init__(self, folder: Path, store: Store, api: Api, model: str, candidates: Sequence[Pair] | None) -> None:
+    def __init__(self, folder: Path, store: Store, api: Client, model: str, candidates: Sequence[Pair] | None) -> None:
         super().__init__(folder, store, api)
         self._model = model
         self._candidates = candidates
         self._runtime: Runtime | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["LocalSpool"]:
+    async def running(self) -> AsyncIterator["ModelSpool"]:
         """Carry out batches as long as this lasts."""
         await to_thread.run_sync(self._check_model)
         async with anyio.create_task_group() as group:

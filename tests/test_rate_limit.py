@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench.transport.rate_limit import MOST, Bucket, Pace, seconds
+from batchbench.transport.rate_limit import MOST, Bucket, RateLimit, seconds
 
 
 class Watch:
@@ -36,13 +36,13 @@ def test_durations_are_read_as_servers_write_them(text: str, amount: float) -> N
 
 @given(st.dictionaries(st.sampled_from(sorted(limits(1, 1, 1, 1))), st.text(max_size=20)))
 def test_no_header_breaks_the_pace(headers: dict[str, str]) -> None:
-    pace = Pace(Watch())
+    pace = RateLimit(Watch())
     pace.heed(headers)
     assert 0 <= pace.wait(100) <= 60
 
 
 def test_nothing_is_waited_for_until_a_limit_is_known() -> None:
-    pace = Pace(Watch())
+    pace = RateLimit(Watch())
     for _ in range(1000):
         assert pace.wait(10_000) == 0
         pace.take(10_000)
@@ -50,7 +50,7 @@ def test_nothing_is_waited_for_until_a_limit_is_known() -> None:
 
 def test_calls_keep_to_the_number_that_a_minute_allows() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = RateLimit(watch)
     pace.heed(limits(120, 1, 10**9, 10**9))
     pace.take(1)
     assert pace.wait(1) == pytest.approx(0.5)  # two in a second
@@ -60,7 +60,7 @@ def test_calls_keep_to_the_number_that_a_minute_allows() -> None:
 
 def test_large_calls_wait_for_the_tokens_that_they_need() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = RateLimit(watch)
     pace.heed(limits(10**6, 10**6, 6000, 100))
     assert pace.wait(100) == 0
     assert pace.wait(300) == pytest.approx(2.0)
@@ -82,7 +82,7 @@ def test_what_is_in_flight_is_not_forgotten_because_the_server_has_not_seen_it_y
 
 def test_an_exhausted_limit_and_a_wish_to_be_left_alone_are_waited_out() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = RateLimit(watch)
     pace.heed(limits(10**6, 0, 10**9, 10**9, reset="7s"))
     assert pace.wait(1) == pytest.approx(7)
     pace.bad(watch(), 20.0)
@@ -93,7 +93,7 @@ def test_an_exhausted_limit_and_a_wish_to_be_left_alone_are_waited_out() -> None
 
 def test_as_many_calls_at_once_are_made_as_the_server_bears() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = RateLimit(watch)
     for _ in range(5000):
         pace.good()
     assert pace.width == MOST
@@ -108,7 +108,7 @@ def test_as_many_calls_at_once_are_made_as_the_server_bears() -> None:
 
 def test_calls_that_go_wrong_one_after_the_other_are_waited_for_longer_and_longer() -> None:
     watch = Watch()
-    pace = Pace(watch)
+    pace = RateLimit(watch)
     waited = []
     for _ in range(9):
         pace.bad(watch() - 0.1)
