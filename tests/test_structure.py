@@ -7,6 +7,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+from tests.conftest import QUICK, TESTS
 from tests.test_layers import MODULES, ROOT, imports
 
 MODULE_LINES = 400
@@ -79,6 +80,10 @@ def test_no_folder_has_too_many_modules() -> None:
 def test_the_map_names_every_module_and_folder() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert [name for name in SOURCES if name.removesuffix("__init__.py") not in text] == []
+
+
+def test_the_quick_suite_names_files_that_exist() -> None:
+    assert [name for name in QUICK if not (TESTS / name).is_file()] == []
 
 
 def test_comments_say_who_does_what() -> None:
