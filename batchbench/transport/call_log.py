@@ -9,20 +9,21 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
 from batchbench.core.store import explained
 from batchbench.core.text import repair_json
 from batchbench.providers.chat import LOST
 
+INTERRUPTED = "the process ended while it was being made"
 SYNC = 0.5  # seconds between syncs of a result file; the kernel keeps what is written even if we are killed
 
 
-class Callbook:
+class CallLog:
     """The files of a batch that is carried out: every call is noted before it is made, and its result afterwards."""
 
     def __init__(self, results: Path, calls: Path) -> None:
         self._results, self._calls = results, calls
-        self.begun = unanswered(calls)  # before this process
+        self.interrupted = unanswered(calls)  # before this process
         self._lines = appending(results)
         self._notes = appending(calls)
         append(self._notes, b"\n", calls)  # the last note may be torn, and then is nobody's
@@ -40,7 +41,7 @@ class Callbook:
     def write(self, line: bytes) -> None:
         """Put a result on record."""
         append(self._lines, line, self._results)
-        crash.point("spool-line")
+        crash_points.point("spool-line")
 
     def close(self) -> None:
         """No more calls."""
@@ -76,7 +77,7 @@ def append(handle: int, content: bytes, path: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def undone_line(custom_id: str) -> bytes:
+def not_made_line(custom_id: str) -> bytes:
     """A line about a request that was not made."""
     return _error_line(custom_id, "batch_cancelled", "the batch was cancelled before this request was made")
 

@@ -228,7 +228,7 @@ def test_a_download_that_explodes_takes_neither_memory_nor_disk(stage: Stage, fa
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchbench.transport.client.MOST", MIB)
+    monkeypatch.setattr("batchbench.transport.client.MAX_REPLY", MIB)
     sent = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
