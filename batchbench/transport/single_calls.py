@@ -115,7 +115,7 @@ class _Calls:
                         group.start_soon(self._complete, request)
 
     def _has_room(self) -> bool:
-        return self._in_flight < int(self._rate_limit.width)
+        return self._in_flight < int(self._rate_limit.concurrency)
 
     def _pause(self, request: Request) -> float:
         """Seconds until the rate limit allows this call."""
@@ -127,7 +127,7 @@ class _Calls:
         """Remove the requests whose calls may begin now from `waiting`, and note them on disk."""
         allowed: list[Request] = []
         while waiting and self._has_room() and self._rate_limit.wait(tokens := waiting[0].tokens) <= 0:
-            self._rate_limit.take(tokens)
+            self._rate_limit.consume(tokens)
             self._in_flight += 1
             allowed.append(waiting.popleft())
         with anyio.CancelScope(shield=True):  # a call that is noted is made
@@ -163,7 +163,7 @@ class _Calls:
     async def _try_again(self, request: Request) -> None:
         while (pause := self._pause(request)) > 0:  # noqa: ASYNC110 - other calls may use up the limit meanwhile
             await anyio.sleep(pause)
-        self._rate_limit.take(request.tokens)
+        self._rate_limit.consume(request.tokens)
         with anyio.CancelScope(shield=True):
             await self._log.begin([request.custom_id])
             await self._try(request)
@@ -178,20 +178,20 @@ class _Calls:
             line = result_line(name, 200, reply.content)
         except Refused as refused:
             self._log.refused(name)
-            self._rate_limit.heed(refused.headers)
+            self._rate_limit.read_headers(refused.headers)
             if refused.verdict in ("retry", "slot"):
-                self._rate_limit.bad(began, refused.retry_after)
+                self._rate_limit.failed(began, refused.retry_after)
             raise
         except Unsent:
             self._log.refused(name)
-            self._rate_limit.bad(began)
+            self._rate_limit.failed(began)
             raise
         except (LostReply, ValueError, RecursionError) as lost:  # ValueError, RecursionError: an unreadable answer
-            self._rate_limit.bad(began, lost.retry_after if isinstance(lost, LostReply) else None)
+            self._rate_limit.failed(began, lost.retry_after if isinstance(lost, LostReply) else None)
             self._log.write(lost_line(name, str(lost)))
-            if self._rate_limit.warnings >= TRIES:
+            if self._rate_limit.failures >= TRIES:
                 self._fail(BatchbenchError(f"the server does not answer ({lost}): repair it and run the same command"))
         else:
-            self._rate_limit.good()
-            self._rate_limit.heed(reply.headers)
+            self._rate_limit.succeeded()
+            self._rate_limit.read_headers(reply.headers)
             self._log.write(line)

@@ -15,8 +15,8 @@ with atheris.instrument_imports(include=["batchbench"]):
     from batchbench.errors import DataError
     from batchbench.report import tables
     from batchbench.runs import ingest, journal
-    from batchbench.transport.client import retry_after
     from batchbench.transport.rate_limit import RateLimit
+    from batchbench.transport.replies import retry_after
 
 PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
 
@@ -49,7 +49,7 @@ def replies(content: bytes) -> None:
         provider.verdict(provider.problem(content[0] + 300 if content else 400, content))
     text = content.decode("utf-8", "replace")
     retry_after({"retry-after": text}, 10.0)
-    RateLimit().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
 
 
 def sinks(content: bytes) -> None:

@@ -18,7 +18,7 @@ from anyio import to_thread
 from batchbench.core import crash_points
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.transport.call_log import append, appending, result_line
+from batchbench.transport.call_log import append, open_append, result_line
 from batchbench.transport.mlm import filling, fingerprint, runtimes
 from batchbench.transport.mlm.filling import Pair, Question
 from batchbench.transport.mlm.runtimes import Runtime
@@ -56,7 +56,7 @@ class ModelSpool(BatchSpool):
         """Answer every sentence of a batch that has no answer yet."""
         path = self._results(name)
         left = {request.custom_id for request in self._unfinished(name)}
-        handle = appending(path)
+        handle = open_append(path)
         try:
             for share in await to_thread.run_sync(self._shares, name):
                 missing = [(request, question) for request, question in share if request.custom_id in left]
