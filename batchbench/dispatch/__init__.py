@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 from anyio import to_thread
 
-from batchbench.core.clock import Clock, clock_face
+from batchbench.core.clock import Clock, time_of_day
 from batchbench.dispatch.budget import Account, Budget
 from batchbench.dispatch.by_file import export, import_results, nonces
 from batchbench.dispatch.collect import collect
@@ -105,11 +105,11 @@ def _waiting_for(dispatch: Dispatch) -> str:
         overdue = f", {late} of them more than an hour past their own end" if late else ""
         reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
     if ended := [dispatch.watch(batch).fetch_at for batch in pending if batch.state == "ended"]:
-        at = clock_face(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
+        at = time_of_day(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
         reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {at})")
     if unanswered := [batch for batch in pending if batch.state == "creating"]:
         left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unanswered))
-        until = clock_face(dispatch.now + left)
+        until = time_of_day(dispatch.now + left)
         count = _batches(len(unanswered))
         reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
     if dispatch.queue.blocked:

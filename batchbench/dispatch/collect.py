@@ -98,7 +98,7 @@ def _reason_to_stop(batch: BatchRecord, remote: Remote, found: Ingested) -> Stop
             f"{count:,} of {batch.rows:,} requests in batch {remote.id} failed alike ({reason[:200]}): "
             "correct this, then run the same command"
         )
-    if (remote.word == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
+    if (remote.provider_status == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
         return BatchbenchError(
             f"batch {remote.id} was cancelled by someone else; its answers are kept: "
             "run the same command to ask the rest again"

@@ -11,8 +11,9 @@ from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID
 from batchbench.runs.journal import BatchRecord, RunState
 from batchbench.runs.progress import TODO
-from batchbench.transport.client import FAILURES, PATIENCE
+from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
+from batchbench.transport.retry import GIVE_UP_AFTER
 
 NOT_FOUND_LIMIT = 3  # 404 replies to a batch's id after which a person has to decide
 OVERDUE = 3600.0  # seconds past its announced end after which a running batch is reported
@@ -36,7 +37,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
         watch = dispatch.watch(batch)
         watch.found()
         watch.done = min(remote.done, batch.rows)
-        if remote.expires is not None and (dispatch.calls.now_there() or dispatch.now) > remote.expires + OVERDUE:
+        if remote.expires is not None and (dispatch.calls.provider_time() or dispatch.now) > remote.expires + OVERDUE:
             watch.overdue = True
         if remote.state == "rejected" and not _blames_some_lines(batch, remote):
             await dispatch.account.reject(batch, remote.problem)
@@ -44,7 +45,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
             stop = (await queue_full(dispatch, batch, problem) if remote.slot else problem) or stop
         elif remote.state != "running":
             if batch.state != "ended":
-                await dispatch.append(Ended(at=dispatch.now, nonce=batch.nonce, status=remote.word))
+                await dispatch.append(Ended(at=dispatch.now, nonce=batch.nonce, status=remote.provider_status))
             ended.append((dispatch.run.state.batches[batch.nonce], remote))
     return ended, stop
 
@@ -89,7 +90,7 @@ async def list_batches(dispatch: Dispatch, since: float) -> list[Remote] | None:
 
 def _check_patience(dispatch: Dispatch, since: float, what: str, error: Exception) -> None:
     """Raise if replies have been unreadable for too long."""
-    if dispatch.uptime - since > PATIENCE:
+    if dispatch.uptime - since > GIVE_UP_AFTER:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
@@ -99,7 +100,7 @@ async def queue_full(dispatch: Dispatch, batch: BatchRecord, problem: Batchbench
         return None
     lasted = dispatch.size.queue_full(batch.rows, dispatch.uptime)
     await dispatch.pause(dispatch.limits.poll[1], "room in the provider's queue")
-    return problem if batch.rows == 1 and lasted > PATIENCE else None
+    return problem if batch.rows == 1 and lasted > GIVE_UP_AFTER else None
 
 
 async def reconcile(dispatch: Dispatch) -> Stop:
@@ -107,7 +108,7 @@ async def reconcile(dispatch: Dispatch) -> Stop:
     unanswered = [batch for batch in dispatch.run.state.open() if batch.state == "creating"]
     if not unanswered:
         return None
-    asked_at, provider_time_known = dispatch.uptime, dispatch.calls.now_there() is not None
+    asked_at, provider_time_known = dispatch.uptime, dispatch.calls.provider_time() is not None
     settled = {batch.nonce for batch in unanswered if dispatch.unanswered_for(batch) >= dispatch.limits.settle}
     remotes = await list_batches(dispatch, min(map(dispatch.sent_by_provider_clock, unanswered)))
     if remotes is None:
@@ -119,7 +120,7 @@ async def reconcile(dispatch: Dispatch) -> Stop:
         ours, running, unreadable = await _match(dispatch, batch, unclaimed)
         if ours:
             await _adopt(dispatch, batch, ours)
-        elif unreadable and dispatch.unanswered_for(batch) > dispatch.limits.settle + PATIENCE:
+        elif unreadable and dispatch.unanswered_for(batch) > dispatch.limits.settle + GIVE_UP_AFTER:
             stop = await leave_unresolved(dispatch, batch, "a batch that may be it cannot be read", unreadable)
         elif not running and not unreadable and batch.nonce in settled and provider_time_known:
             stop = await _absent(dispatch, batch, asked_at) or stop
@@ -172,7 +173,7 @@ async def _match(
 async def _nonces(dispatch: Dispatch, remote: Remote) -> set[str]:
     """The nonces in the first results of an ended batch: of several lines, for one may be damaged."""
     try:
-        beginning = await dispatch.calls.peek(remote.parts[0][1])
+        beginning = await dispatch.calls.read_start(remote.parts[0][1])
     except (Refused, Incomplete, *FAILURES):
         return set()
     return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}

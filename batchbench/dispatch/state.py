@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 import msgspec
 
-from batchbench.core.clock import clock_face
+from batchbench.core.clock import time_of_day
 from batchbench.dispatch.budget import Account
 from batchbench.dispatch.plan import Progress
 from batchbench.errors import BatchbenchError
@@ -140,7 +140,7 @@ class Dispatch:
 
     def sent_by_provider_clock(self, batch: BatchRecord) -> float:
         """When a create was sent by the provider's clock, or earlier: our own clock may be wrong, or was set since."""
-        provider_now = self.calls.now_there()
+        provider_now = self.calls.provider_time()
         now = self.now if provider_now is None else provider_now
         if batch.sent and self._same_boot(batch):
             sent = now - (self.uptime - batch.sent.uptime)
@@ -162,7 +162,7 @@ class Dispatch:
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and report what for and until when."""
         until = self.uptime + seconds
-        self.waiting = f"waiting for {why}; next look at {clock_face(self.now + seconds)}"
+        self.waiting = f"waiting for {why}; next look at {time_of_day(self.now + seconds)}"
         while (left := until - self.uptime) > 0:
             if seconds >= 1:
                 self.report(self.progress())

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench.core.clock import clock_face
+from batchbench.core.clock import time_of_day
 from batchbench.core.money import dollars
 from batchbench.dispatch.budget import AT_ONCE, Account
 from batchbench.dispatch.reconcile import list_batches, queue_full
@@ -21,8 +21,8 @@ from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ra
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import IN_FLIGHT, mark, todo
-from batchbench.transport.client import LIMITED, PATIENCE
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
 MIN_FINAL_BATCH = 20  # a last batch is not bought if it has less than this fraction (1/20) of the rows bought so far
 MAX_GARBLED, MAX_LOST = 2, 5  # creates of the same requests that may arrive damaged, or get no reply
@@ -45,7 +45,7 @@ async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
     account, busy = dispatch.account, False
     if dispatch.plan.trial and not dispatch.run.state.passed and account.unasked:
         await _try_out(dispatch)
-    if account.unasked and dispatch.provider.upload is None and dispatch.calls.now_there() is None:
+    if account.unasked and dispatch.provider.upload is None and dispatch.calls.provider_time() is None:
         await list_batches(dispatch, math.inf)  # learn the provider's time, from which on a lost create is looked for
     while True:
         async with dispatch.queue.submitting:
@@ -234,7 +234,7 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
         at=dispatch.now,
         nonce=nonce,
         uptime=dispatch.uptime,
-        provider_time=dispatch.calls.now_there(),
+        provider_time=dispatch.calls.provider_time(),
         boot=dispatch.clock.boot,
         key=dispatch.signature,
     )
@@ -295,10 +295,10 @@ async def _wait_out(dispatch: Dispatch, problem: BatchbenchError, pause: float) 
     dispatch.refused_since = dispatch.refused_since or dispatch.uptime
     lasted = dispatch.uptime - dispatch.refused_since
     limited = isinstance(problem, ProviderError) and problem.status == 429
-    if lasted > (LIMITED if limited else PATIENCE):
+    if lasted > (MAX_RATE_LIMITED if limited else GIVE_UP_AFTER):
         return problem
     shortest, longest = dispatch.limits.poll
-    since = clock_face(dispatch.now - lasted)
+    since = time_of_day(dispatch.now - lasted)
     reason = f"the provider to accept batches again, which it has not since {since} ({problem})"
     await dispatch.pause(max(pause, shortest, min(lasted, longest)), reason)
     return None
