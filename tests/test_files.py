@@ -184,13 +184,13 @@ def test_a_batch_is_taken_in_whole_or_not_at_all(desk: Desk) -> None:
     half = desk.results("half.jsonl", [*lines[: len(lines) // 2]])
     refused = desk("import", half)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (65, 1)
-    assert "name the other files, too, or --partial" in refused.stderr
+    assert "add the other files, or use --partial" in refused.stderr
     assert not list((desk.folder / "raw").iterdir())
     rest = desk.results("rest.jsonl", [*lines[len(lines) // 2 :]])
     (taken,) = desk.json("import", half, rest)
     assert (taken["answered"], taken["missing"]) == (len(lines), 0)
     again = desk("import", half, rest)
-    assert (again.returncode, "taken in before" in again.stderr) == (2, True)
+    assert (again.returncode, "were imported before" in again.stderr) == (2, True)
     assert all(not audit["findings"] for audit in desk.json("audit"))
 
 
@@ -246,7 +246,7 @@ def test_a_file_that_claims_impossible_costs_is_refused(desk: Desk) -> None:
     lines[0]["response"]["body"]["usage"]["completion_tokens"] = 10**12
     refused = desk("import", desk.results("dear.jsonl", [*lines]))
     assert (refused.returncode, len(refused.stderr.splitlines())) == (65, 1)
-    assert "is the most they can have" in refused.stderr
+    assert "can cost at most" in refused.stderr
     assert desk.status()["spent_usd"] == 0
 
 
