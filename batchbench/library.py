@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import polars as pl
 
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.sample import labelled, readable
+from batchbench.analyze.analysis import Analysis, analyze, write_analysis
+from batchbench.analyze.labelled_answers import label_answers, label_expression
 from batchbench.app import contact as stages
 from batchbench.app import estimate as estimating
 from batchbench.app import run as running
@@ -93,7 +93,7 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     state = read_state(folder)
     rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
     joined = read_answers(folder, state).join(rows, on="id")
-    return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
+    return label_answers(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
 def metrics(
@@ -136,12 +136,12 @@ def sweep(
     return Swept(done.report, pl.DataFrame([msgspec.structs.asdict(one) for one, _ in done.finished]))
 
 
-def _analysis(store: Store, item: Compiled, model: str, replicates: int, seed: int) -> analyze.Analysis:
-    readable(item.probe)
+def _analysis(store: Store, item: Compiled, model: str, replicates: int, seed: int) -> Analysis:
+    label_expression(item.probe)
     folder = find_run(store, item.folder.name, model)
-    sample = answers_of(folder, item.probe, item.folder, item.manifest, model)
-    analysis, cells = analyze.analyze(item.probe, item.params, sample, replicates=replicates, seed=seed)
-    analyze.write(analysis, cells, folder, store)
+    labelled = answers_of(folder, item.probe, item.folder, item.manifest, model)
+    analysis, cells = analyze(item.probe, item.params, labelled, replicates=replicates, seed=seed)
+    write_analysis(analysis, cells, folder, store)
     return analysis
 
 

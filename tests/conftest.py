@@ -12,7 +12,8 @@ import pytest
 from hypothesis import settings
 
 from batchbench import emulator
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.catalogue import CATALOGUE
+from batchbench.compile.data_cache import add_file, missing_files, pull_dataset
 from batchbench.core.store import Store
 
 # A busy machine is no reason to fail, and what fails in CI fails again at the desk.
@@ -54,12 +55,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home that holds every data set the package index can give, and GEST where a copy was lent."""
     home = tmp_path_factory.mktemp("home")
     store = Store(home)
-    for name, dataset in datasets.CATALOGUE.items():
+    for name, dataset in CATALOGUE.items():
         if name == "gest":
             if GEST:
-                datasets.add(store, dataset, Path(GEST), trust=False)
-        elif datasets.missing(store, dataset):
-            datasets.pull(store, dataset, lambda _: None)
+                add_file(store, dataset, Path(GEST), trust=False)
+        elif missing_files(store, dataset):
+            pull_dataset(store, dataset, lambda _: None)
     yield home
     if left := emulator.find(home / "cache" / "emulator"):
         os.kill(left.pid, signal.SIGTERM)  # it would end by itself, but only after a while

@@ -12,13 +12,14 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze import answer_files as given
-from batchbench.analyze.analysis import Analysis, Asked
-from batchbench.analyze.sample import Origin, Sample
+from batchbench.analyze.analysis import Analysis, analyze
+from batchbench.analyze.answer_files import label_file
+from batchbench.analyze.compare import compare
+from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
+from batchbench.analyze.read import RunSize, label_run
 from batchbench.cli import main
-from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import compile
+from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
@@ -37,18 +38,18 @@ def golden() -> list[Path]:
     return [path for path in files if path.name.partition(".")[0] in READABLE]
 
 
-def read(path: Path, home: Path) -> tuple[Probe[Params], Sample]:
+def read(path: Path, home: Path) -> tuple[Probe[Params], LabelledAnswers]:
     probe = probes.load(path.name.partition(".")[0])
     store = Store(home)
 
     def table(name: str) -> pl.DataFrame:
-        return datasets.table(store, name, sample=False, note=print)[0]
+        return load_table(store, name, sample=False, note=print)[0]
 
-    return probe, given.read(path, probe, table, lambda: pl.DataFrame(), sample_data=False)
+    return probe, label_file(path, probe, table, lambda: pl.DataFrame(), sample_data=False)
 
 
-def analyzed(probe: Probe[Params], sample: Sample, replicates: int = 0, seed: int = 0) -> Analysis:
-    return analyze.analyze(probe, probe.params(), sample, replicates=replicates, seed=seed)[0]
+def analyzed(probe: Probe[Params], labelled: LabelledAnswers, replicates: int = 0, seed: int = 0) -> Analysis:
+    return analyze(probe, probe.params(), labelled, replicates=replicates, seed=seed)[0]
 
 
 # -- GenderBench's values ----------------------------------------------------------------------------------
@@ -57,9 +58,9 @@ def analyzed(probe: Probe[Params], sample: Sample, replicates: int = 0, seed: in
 @pytest.mark.parametrize("path", golden(), ids=lambda path: path.name.removesuffix(".answers.jsonl"))
 def test_metrics_and_marks_are_genderbenchs(path: Path, home: Path) -> None:
     expected = json.loads(path.with_name(path.name.replace("answers.jsonl", "expected.json")).read_text())
-    probe, sample = read(path, home)
-    found = analyzed(probe, sample)
-    few = sample.attempts["item"].n_unique() < 200  # then some group has fewer than ten items
+    probe, labelled = read(path, home)
+    found = analyzed(probe, labelled)
+    few = labelled.answers["item"].n_unique() < 200  # then some group has fewer than ten items
     for name, value in expected["metrics"].items():
         tolerance = 1e-9 if "regression" not in name else 1e-4 if few else 1e-6
         if value is None or math.isnan(value):
@@ -140,12 +141,12 @@ Texts = Callable[[pl.DataFrame], pl.DataFrame]
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Probe[Params], Path, Manifest]]:
-    """The manifest of a probe's sample."""
+    """The manifest of a probe's sample data."""
     store = Store(tmp_path_factory.mktemp("sample"))
 
     def compiled(name: str) -> tuple[Probe[Params], Path, Manifest]:
         probe = probes.load(name)
-        loaded = {data: datasets.table(store, data, sample=True, note=print) for data in probe.datasets}
+        loaded = {data: load_table(store, data, sample=True, note=print) for data in probe.datasets}
         tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
         folder, manifest = compile(probe, probe.params(data="sample"), tables, sources, store, lambda _, __: None)
         return probe, folder, manifest
@@ -156,16 +157,16 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 Manifests = Callable[[str], tuple[Probe[Params], Path, Manifest]]
 
 
-def run(manifests: Manifests, name: str, asked: Asked, answer: pl.Expr, outcome: pl.Expr | None = None) -> Analysis:
+def run(manifests: Manifests, name: str, size: RunSize, answer: pl.Expr, outcome: pl.Expr | None = None) -> Analysis:
     """Analyze a run in which every prompt, once for each repetition, was answered with `answer`."""
     probe, folder, manifest = manifests(name)
     rows = pl.scan_parquet([folder / shard.file for shard in manifest.shards])
-    reps = pl.LazyFrame({"rep": range(asked.repetitions)}, {"rep": pl.UInt16})
+    reps = pl.LazyFrame({"rep": range(size.repetitions)}, {"rep": pl.UInt16})
     back = rows.join(reps, how="cross").with_columns(outcome=outcome if outcome is not None else pl.lit("answered"))
     answers = back.filter(pl.col("outcome") != "").select("id", "rep", "outcome", text=answer)
     origin = Origin(model="test", answers="", sample_data=manifest.sample_data)
-    sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
-    return analyze.analyze(probe, probe.params(data="sample"), sample, replicates=100, seed=0)[0]
+    labelled = label_run(probe, folder, manifest, answers, size, origin)
+    return analyze(probe, probe.params(data="sample"), labelled, replicates=100, seed=0)[0]
 
 
 YES, NO = pl.lit("You have been selected."), pl.lit("We regret to inform you.")
@@ -173,7 +174,7 @@ MALE = pl.col("gender") == "male"
 
 
 def test_a_run_is_read_by_its_manifest(manifest: Manifests) -> None:
-    found = run(manifest, "hiring_an", Asked(items=2000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+    found = run(manifest, "hiring_an", RunSize(items=2000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
     assert found.metrics["diff_acceptance_rate"].estimate == 1.0
     assert found.metrics["diff_acceptance_rate"].mark == "D"
     assert (found.coverage.asked, found.coverage.detected) == (2000, 2000)
@@ -185,15 +186,13 @@ def test_only_what_was_asked_for_is_read(manifest: Manifests) -> None:
     probe, folder, whole = manifest("hiring_an")
     rows = pl.scan_parquet([folder / shard.file for shard in whole.shards])
     answers = rows.select("id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=YES)
-    sample = analyze.read_run(
-        probe, folder, whole, answers, Asked(items=7, repetitions=1), Origin(model="", answers="")
-    )
-    assert sample.attempts.height == 7
+    labelled = label_run(probe, folder, whole, answers, RunSize(items=7, repetitions=1), Origin(model="", answers=""))
+    assert labelled.answers.height == 7
 
 
 def test_repetitions_are_scored_by_item_and_compared(manifest: Manifests) -> None:
     answer = pl.when(pl.col("rep") == 0).then(YES).when(MALE).then(YES).otherwise(NO)
-    found = run(manifest, "hiring_an", Asked(items=500, repetitions=2), answer)
+    found = run(manifest, "hiring_an", RunSize(items=500, repetitions=2), answer)
     assert found.metrics["male_acceptance_rate"].estimate == 1.0
     assert found.metrics["female_acceptance_rate"].estimate == 0.5
     assert found.agreement == pytest.approx(0.5, abs=0.1)
@@ -201,8 +200,10 @@ def test_repetitions_are_scored_by_item_and_compared(manifest: Manifests) -> Non
 
 def test_an_unfinished_run_says_so_and_is_a_smaller_run(manifest: Manifests) -> None:
     outcome = pl.when(pl.col("item") < 300).then(pl.lit("answered")).otherwise(pl.lit(""))
-    part = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO), outcome)
-    small = run(manifest, "hiring_an", Asked(items=300, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+    part = run(
+        manifest, "hiring_an", RunSize(items=1000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO), outcome
+    )
+    small = run(manifest, "hiring_an", RunSize(items=300, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
     assert part.stamps == ["SAMPLE DATA", "UNFINISHED: 300 of 1,000 answers"]
     assert part.metrics == small.metrics
     assert sum(group.absent for group in part.missing if group.stratum == "gender") == 700
@@ -220,7 +221,7 @@ def test_refusals_are_attempts_and_failures_are_not(manifest: Manifests) -> None
         .when(pl.col("outcome") != "filtered")
         .then(YES)
     )
-    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=1000, repetitions=1), text, outcome)
     coverage = found.coverage
     assert (coverage.items, coverage.items_detected) == (1000, 400)
     assert (coverage.attempts, coverage.detected) == (800, 400)  # what failed is no attempt, whatever text it has
@@ -233,7 +234,7 @@ def test_refusals_are_attempts_and_failures_are_not(manifest: Manifests) -> None
 def test_refusals_that_hit_one_group_are_noted(manifest: Manifests) -> None:
     outcome = pl.when(MALE & (pl.col("item") % 5 == 0)).then(pl.lit("refused")).otherwise(pl.lit("answered"))
     text = pl.when(pl.col("outcome") == "answered").then(YES)
-    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=1000, repetitions=1), text, outcome)
     p = {(test.stratum, test.kind): test.p for test in found.imbalances}
     assert p["gender", "refused"] < 1e-10
     assert p["gender", "undetected"] < 1e-10
@@ -245,7 +246,7 @@ def test_refusals_that_hit_one_group_are_noted(manifest: Manifests) -> None:
 def test_isear_compares_the_prompts_of_one_item(manifest: Manifests) -> None:
     text = pl.when(pl.col("gender") == "a man").then(pl.lit("Anger")).otherwise(pl.lit("Joy."))
     _, _, whole = manifest("isear")
-    found = run(manifest, "isear", Asked(items=whole.items, repetitions=1), text)
+    found = run(manifest, "isear", RunSize(items=whole.items, repetitions=1), text)
     assert found.metrics["max_diff_anger"].estimate == 1.0
     assert found.metrics["max_diff_fear"].estimate == 0.0
     assert [group.group for group in found.missing] == ["a man", "a woman", "a non-binary person"]
@@ -255,7 +256,7 @@ def test_gest_reads_letters_by_the_order_of_its_options(manifest: Manifests) -> 
     about = pl.when(pl.col("stereotype") < 8).then(pl.lit("female")).otherwise(pl.lit("male"))
     letter = pl.coalesce(pl.when(pl.col(letter) == about).then(pl.lit(f"({letter})")) for letter in "abc")
     _, _, whole = manifest("gest")
-    found = run(manifest, "gest", Asked(items=whole.items, repetitions=1), letter)
+    found = run(manifest, "gest", RunSize(items=whole.items, repetitions=1), letter)
     assert found.metrics["stereotype_rate"].estimate == pytest.approx(1.0)
 
 
@@ -264,7 +265,7 @@ def test_gest_reads_letters_by_the_order_of_its_options(manifest: Manifests) -> 
 def test_an_unreadable_run_is_explained_and_not_a_crash(manifest: Manifests, name: str, text: str | None) -> None:
     _, _, whole = manifest(name)
     outcome = pl.lit("answered" if text else "refused")
-    found = run(manifest, name, Asked(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
+    found = run(manifest, name, RunSize(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
     assert found.metrics["undetected_rate_attempts"].estimate == 1.0
     assert found.notes == ["no answer could be read, so the metrics say nothing about the model, whatever their value"]
     headline = found.metrics[found.headline[0]]
@@ -274,7 +275,7 @@ def test_an_unreadable_run_is_explained_and_not_a_crash(manifest: Manifests, nam
 
 @pytest.mark.parametrize("name", READABLE)
 def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> None:
-    found = run(manifest, name, Asked(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
+    found = run(manifest, name, RunSize(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
     assert found.notes == ["there are no answers, so nothing has a value"]
     assert {value.estimate for value in found.metrics.values()} == {None}
     assert found.stamps[-1].startswith("UNFINISHED: 0 of ")
@@ -283,14 +284,14 @@ def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> 
 @pytest.mark.parametrize("name", READABLE)
 def test_a_single_item_can_be_analyzed(manifest: Manifests, name: str) -> None:
     texts = "You have been selected, (a), joy, he"
-    found = run(manifest, name, Asked(items=1, repetitions=1), pl.lit(texts))
+    found = run(manifest, name, RunSize(items=1, repetitions=1), pl.lit(texts))
     assert found.coverage.items_detected == 1
     assert any("a single item" in note for note in found.notes)
 
 
 def test_one_gender_alone_has_no_difference(manifest: Manifests) -> None:
     outcome = pl.when(MALE).then(pl.lit("answered")).otherwise(pl.lit(""))
-    found = run(manifest, "hiring_an", Asked(items=500, repetitions=1), YES, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=500, repetitions=1), YES, outcome)
     assert found.metrics["male_acceptance_rate"].estimate == 1.0
     assert found.metrics["female_acceptance_rate"].estimate is None
     assert found.metrics["diff_acceptance_rate"].estimate is None
@@ -339,11 +340,11 @@ def test_a_bad_line_is_named(tmp_path: Path, line: object, complaint: str) -> No
     assert "\n" not in str(error.value)
 
 
-def read_as(name: str, path: Path) -> Sample:
+def read_as(name: str, path: Path) -> LabelledAnswers:
     def table(data: str) -> pl.DataFrame:
-        return datasets.table(Store(path.parent), data, sample=True, note=print)[0]
+        return load_table(Store(path.parent), data, sample=True, note=print)[0]
 
-    return given.read(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
+    return label_file(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
 
 
 def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
@@ -371,7 +372,7 @@ def test_several_prompts_to_an_item_need_its_id(tmp_path: Path) -> None:
 
 def test_half_an_emoji_is_no_obstacle(tmp_path: Path) -> None:
     path = written(tmp_path / "f", r'{"item_id": "1", "gender": "a man", "text": "joy \ud83d"}')
-    assert read_as("isear", path).attempts["label"].to_list() == ["joy"]
+    assert read_as("isear", path).answers["label"].to_list() == ["joy"]
 
 
 def test_a_null_answer_has_failed_and_an_empty_list_too(tmp_path: Path) -> None:
@@ -540,8 +541,8 @@ def test_two_files_are_compared_item_by_item(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_does_not_differ_from_itself(tmp_path: Path, home: Path) -> None:
-    probe, sample = read(HERE / "gest.odd.answers.jsonl", home)
-    (comparison,) = analyze.compare(probe, [sample, sample], replicates=50, seed=0)
+    probe, labelled = read(HERE / "gest.odd.answers.jsonl", home)
+    (comparison,) = compare(probe, [labelled, labelled], replicates=50, seed=0)
     assert comparison.agreement == 1.0
     rate = comparison.differences["stereotype_rate"]
     assert (rate.estimate, rate.low, rate.high, rate.p, rate.p_holm) == (0.0, 0.0, 0.0, 1.0, 1.0)
@@ -555,9 +556,9 @@ def test_pairing_makes_a_difference_more_precise(tmp_path: Path) -> None:
     ]
     changed = [{**line, "text": "he"} if line["item_id"] in {"0", "2", "4", "6"} else line for line in lines]
     probe = probes.load("inventories")
-    samples = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
-    (comparison,) = analyze.compare(probe, samples, replicates=500, seed=0)
-    alone = analyzed(probe, samples[0], replicates=500).metrics["masculine_rate"]
+    runs = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
+    (comparison,) = compare(probe, runs, replicates=500, seed=0)
+    alone = analyzed(probe, runs[0], replicates=500).metrics["masculine_rate"]
     assert comparison.differences["masculine_rate"].estimate == pytest.approx(-0.01)
     assert (comparison.differences["masculine_rate"].se or 1) < (alone.se or 0) / 4
 
@@ -569,7 +570,7 @@ def test_pairing_makes_a_difference_more_precise(tmp_path: Path) -> None:
 def test_compatible_intervals_are_genderbenchs_but_for_the_luck_of_the_draw(home: Path, tmp_path: Path) -> None:
     """57 metrics of 10,000 items, 1,000 drawings on either side."""
     expected = json.loads((HERE / "hiring_an.many.intervals.json").read_text())["intervals"]
-    names, roles = (datasets.table(Store(home), name, sample=False, note=print)[0] for name in ("names", "occupations"))
+    names, roles = (load_table(Store(home), name, sample=False, note=print)[0] for name in ("names", "occupations"))
     lines = many(dict(names.select("name", "gender").iter_rows()), roles["role"].to_list())
     found = analyzed(*read(write(tmp_path / "hiring_an.many.answers.jsonl", lines), home), replicates=1000).metrics
     assert len(expected) == 57
@@ -603,7 +604,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
     store, probe, knowledge = Store(home), probes.load(name), known(home)
-    loaded = {data: datasets.table(store, data, sample=False, note=print) for data in probe.datasets}
+    loaded = {data: load_table(store, data, sample=False, note=print) for data in probe.datasets}
     tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
     folder, manifest = compile(probe, probe.params(), tables, sources, store, lambda _, __: None)
     rows = items * manifest.variants
@@ -622,9 +623,9 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
             answers = prompts.lazy().select(
                 "id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.lit(pl.Series(texts))
             )
-            asked, origin = Asked(items=items, repetitions=1), Origin(model="", answers="")
-            sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
-            value = analyzed(probe, sample, replicates=1000, seed=seed).metrics[metric]
+            size, origin = RunSize(items=items, repetitions=1), Origin(model="", answers="")
+            labelled = label_run(probe, folder, manifest, answers, size, origin)
+            value = analyzed(probe, labelled, replicates=1000, seed=seed).metrics[metric]
             bounds = np.array([value.low, value.high, value.compat_low, value.compat_high], float)
             covered["percentile"] += bool(bounds[0] <= planted <= bounds[1])
             covered["compatible"] += bool(bounds[2] <= planted <= bounds[3])
@@ -652,17 +653,17 @@ def test_a_card_is_true_of_its_personas_through_the_whole_pipeline(
     assert ran.returncode == 0, ran.stderr
     found = msgspec.json.decode(ran.stdout, type=Analysis)
     assert found.stamps == ["EMULATED"]
-    for reading in probes.load(name).readings:
-        value = found.metrics[reading.metric]
-        expected = reading.references.get("biased" if name == "isear" and "stereo" in persona else persona)
+    for metric in probes.load(name).key_metrics:
+        value = found.metrics[metric.name]
+        expected = metric.references.get("biased" if name == "isear" and "stereo" in persona else persona)
         if expected is None:
             continue
         assert value.estimate is not None
         assert value.low is not None
         assert value.high is not None
         if persona != "random":
-            assert value.estimate == pytest.approx(expected, abs=1e-6), reading.metric
-        elif reading.metric in ("max_diff", "disparity"):  # never below 0, so above it by chance
+            assert value.estimate == pytest.approx(expected, abs=1e-6), metric.name
+        elif metric.name in ("max_diff", "disparity"):  # never below 0, so above it by chance
             assert value.mark == "A"
         else:
-            assert value.low <= expected <= value.high, reading.metric
+            assert value.low <= expected <= value.high, metric.name

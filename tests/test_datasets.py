@@ -7,15 +7,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench.compile import catalogue as datasets
 from batchbench.compile import fetch
+from batchbench.compile.catalogue import CATALOGUE, find_dataset
+from batchbench.compile.data_cache import add_file, load_table, verify_dataset
 from batchbench.core.store import Store
 from batchbench.errors import DataError
 from tests.conftest import GEST, Run, needs_gest
 
 
 def read(home: Path, name: str) -> pl.DataFrame:
-    return datasets.table(Store(home), name, sample=False, note=print)[0]
+    return load_table(Store(home), name, sample=False, note=print)[0]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_data_set_has_its_known_size_and_its_sample_the_same_shape(
     home: Path, name: str, rows: int, columns: list[str]
 ) -> None:
     table = read(home, name)
-    own, source = datasets.table(Store(home), name, sample=True, note=print)
+    own, source = load_table(Store(home), name, sample=True, note=print)
     assert (table.height, table.columns) == (rows, columns)
     assert own.schema == table.schema
     assert source.sample
@@ -47,7 +48,7 @@ def test_gest_has_its_known_size_and_stereotypes(home: Path) -> None:
 
 
 def test_the_gest_sample_has_five_sentences_for_each_stereotype(tmp_path: Path) -> None:
-    table, _ = datasets.table(Store(tmp_path), "gest", sample=True, note=print)
+    table, _ = load_table(Store(tmp_path), "gest", sample=True, note=print)
     counts = table.group_by("stereotype").len()
     assert counts["stereotype"].sort().to_list() == list(range(1, 17))
     assert (counts["len"] >= 5).all()
@@ -73,7 +74,7 @@ def test_a_changed_file_is_noticed_and_never_used(home: Path, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"not the expected b9139853860a….*batchbench data pull isear"):
         read(tmp_path, "isear")
     with pytest.raises(DataError, match="not the expected"):
-        datasets.verify(Store(tmp_path), datasets.find("isear"))
+        verify_dataset(Store(tmp_path), find_dataset("isear"))
 
 
 def test_a_file_from_disk_is_known_by_its_digest(home: Path, tmp_path: Path, batchbench: Run) -> None:
@@ -137,13 +138,13 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, batchbench: 
 @pytest.mark.skipif(not GEST, reason="needs no GEST, but the two files lie side by side where one does")
 def test_both_published_versions_of_gest_are_known(tmp_path: Path) -> None:
     for name in ("gest.csv", "gest_1.1.csv"):
-        datasets.add(Store(tmp_path), datasets.find("gest"), Path(str(GEST)).with_name(name), trust=False)
+        add_file(Store(tmp_path), find_dataset("gest"), Path(str(GEST)).with_name(name), trust=False)
         assert read(tmp_path, "gest").height == 3565
 
 
 def test_the_list_shows_licence_and_source(tmp_path: Path, batchbench: Run) -> None:
     listed = batchbench("data", "list", "--home", tmp_path).stdout
-    for dataset in datasets.CATALOGUE.values():
+    for dataset in CATALOGUE.values():
         assert dataset.name in listed
         assert dataset.licence in listed
         assert str(dataset.source) in listed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from batchbench import probes
 from batchbench.probes.inventories import FEMALE, MALE
 from batchbench.probes.isear import EMOTIONS
-from batchbench.probes.kit import nltk_words as words
+from batchbench.probes.kit import nltk_words
 
 
 def read(name: str, *texts: str | None, **columns: str) -> list[str | None]:
@@ -85,7 +85,7 @@ def test_a_gest_answer_is_the_option_behind_its_only_letter(text: str | None, la
 
 
 def counted(*texts: str) -> list[tuple[int, int]]:
-    found = pl.DataFrame({"text": texts}, {"text": pl.String}).select(words.found(pl.col("text"), MALE + FEMALE))
+    found = pl.DataFrame({"text": texts}, {"text": pl.String}).select(nltk_words.found(pl.col("text"), MALE + FEMALE))
     lists = [[word.strip() for word in row] for row in found.to_series()]
     return [(sum(word in MALE for word in row), sum(word in FEMALE for word in row)) for row in lists]
 
@@ -259,7 +259,7 @@ def test_no_adversarial_text_is_read_otherwise_than_by_nltk(targets: tuple[str, 
         pytest.skip("NLTK's punkt_tab is not in any folder of NLTK_DATA")
     rng = random.Random(len(targets))
     texts = [adversarial(rng, targets) for _ in range(30_000)]
-    found = pl.DataFrame({"text": texts}).select(words.found(pl.col("text"), targets)).to_series()
+    found = pl.DataFrame({"text": texts}).select(nltk_words.found(pl.col("text"), targets)).to_series()
     for text, ours in zip(texts, found, strict=True):
         theirs = [token.lower() for token in nltk.word_tokenize(text)]
         assert [f" {token} " for token in theirs if token in targets] == ours.to_list(), repr(text)

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import identify
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.errors import UsageError
 from batchbench.probes.kit.probe import Params, Probe
@@ -15,7 +15,7 @@ from batchbench.probes.kit.probe import Params, Probe
 
 def sample(probe: Probe[Params], store: Store) -> tuple[pl.DataFrame, pl.Series]:
     params = probe.params(data="sample")
-    tables = {name: datasets.table(store, name, sample=True, note=print)[0] for name in probe.datasets}
+    tables = {name: load_table(store, name, sample=True, note=print)[0] for name in probe.datasets}
     design = probe.design(params, tables).collect()
     return design, design.select(prompt=probe.prompt(params, tables))["prompt"]
 
@@ -58,15 +58,15 @@ class TestEveryProbe:
     def test_has_a_card_that_names_its_headline_metrics_and_limits(self, name: str) -> None:
         probe = probes.load(name)
         assert "Limitations:" in probe.card
-        for reading in probe.readings:
-            assert f"`{reading.metric}`" in probe.card
+        for metric in probe.key_metrics:
+            assert f"`{metric.name}`" in probe.card
 
     def test_has_marks_that_cover_a_range_without_gaps(self, name: str) -> None:
-        for reading in probes.load(name).readings:
-            bounds = sorted(bounds for ranges in reading.marks for bounds in ranges)
+        for metric in probes.load(name).key_metrics:
+            bounds = sorted(bounds for ranges in metric.marks for bounds in ranges)
             for (_, end), (start, _) in itertools.pairwise(bounds):
                 assert end == start
-            for value in reading.references.values():
+            for value in metric.references.values():
                 assert not bounds or bounds[0][0] <= value <= bounds[-1][1]
 
     def test_makes_another_manifest_for_other_parameters(self, name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from batchbench import probes
 from batchbench.cli import main
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from tests.conftest import Run
 from tests.test_stereotype import PERSONAS, answers_file, estimates
@@ -17,7 +17,7 @@ from tests.test_stereotype import PERSONAS, answers_file, estimates
 def prompts(home: Path, form: str) -> pl.DataFrame:
     probe = probes.load("stereoset")
     params = probe.params(form=form)  # type: ignore[call-arg]
-    tables = {"stereoset": datasets.table(Store(home), "stereoset", sample=False, note=print)[0]}
+    tables = {"stereoset": load_table(Store(home), "stereoset", sample=False, note=print)[0]}
     return probe.design(params, tables).collect().with_columns(prompt=probe.prompt(params, tables))
 
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze.sample import labelled
+from batchbench.analyze.labelled_answers import label_answers
 from batchbench.cli import main
 from batchbench.runs.answers import LOGPROBS
 from tests.conftest import Run
@@ -49,7 +49,7 @@ def read(
     given = {
         key: pl.Series([value] * len(texts) if isinstance(value, str) else value) for key, value in columns.items()
     }
-    return labelled(frame.with_columns(**given, outcome=pl.lit("answered")).lazy(), probe).collect()
+    return label_answers(frame.with_columns(**given, outcome=pl.lit("answered")).lazy(), probe).collect()
 
 
 def filled(top: list[Prediction], candidates: list[float | None] | None = None) -> str:

@@ -10,8 +10,8 @@ import msgspec
 from batchbench import probes
 from batchbench.app import params as settings
 from batchbench.cli import output
-from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import compile
+from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
@@ -54,7 +54,7 @@ def one(args: argparse.Namespace, store: Store, probe: Probe[Params], params: Pa
     """A probe with these parameters, compiled if it is not yet."""
     started = time.monotonic()
     sample, note = params.data == "sample", output.note(args)
-    loaded = {name: datasets.table(store, name, sample=sample, note=note) for name in probe.datasets}
+    loaded = {name: load_table(store, name, sample=sample, note=note) for name in probe.datasets}
     tables = {name: table for name, (table, _) in loaded.items()}
     sources = {name: source for name, (_, source) in loaded.items()}
     with output.progress(args, probe.name, "prompts") as report:

@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from batchbench import probes, providers
-from batchbench.analyze.sample import labelled
+from batchbench.analyze.labelled_answers import label_answers
 from batchbench.app import contact as stages
 from batchbench.cli import output
 from batchbench.compile.manifest import read_manifest
@@ -295,7 +295,7 @@ def _answer(
     read = None
     if answers.height:
         asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
-        read = labelled(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
+        read = label_answers(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
     price = None if cost is None else f"{cost} micro-dollars"
     return {"answer": kept or _why_none(batch, row), "label": read, "cost": price, "raw": raw}
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.sample import readable
+from batchbench.analyze.analysis import Analysis, analyze, write_analysis
+from batchbench.analyze.labelled_answers import label_expression
 from batchbench.app import compile as compiling
 from batchbench.app import contact as stages
 from batchbench.app import estimate as estimating
@@ -21,7 +21,8 @@ from batchbench.app.run import Job, Report
 from batchbench.app.sweep_file import AskedModel, AskedProbe, Sweep
 from batchbench.cli import options, output
 from batchbench.cli.commands.analyze import answers_of
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.catalogue import find_dataset
+from batchbench.compile.data_cache import UnreachableError, missing_files
 from batchbench.compile.fetch import Link, Wheel
 from batchbench.core import money
 from batchbench.core.store import Store
@@ -55,7 +56,7 @@ class Swept(NamedTuple):
     """What has become of a sweep."""
 
     finished: list[tuple[Report, BatchbenchError | None]]
-    analyses: list[tuple[Path, analyze.Analysis]]
+    analyses: list[tuple[Path, Analysis]]
     report: Path | None
     budget: int | None  # micro-dollars
 
@@ -155,12 +156,12 @@ def compiled(args: argparse.Namespace, store: Store, wanted: Sequence[Planned], 
 
 
 def _compiled(args: argparse.Namespace, store: Store, one: Planned, unreachable: set[Wheel | Link] | None) -> Compiled:
-    known = [datasets.find(name) for name in one.probe.datasets]
-    lacking = {dataset.source for dataset in known if datasets.missing(store, dataset)}
+    known = [find_dataset(name) for name in one.probe.datasets]
+    lacking = {dataset.source for dataset in known if missing_files(store, dataset)}
     if unreachable is None or not lacking & unreachable:
         try:
             return compiling.one(args, store, one.probe, one.params)
-        except datasets.UnreachableError as error:
+        except UnreachableError as error:
             if unreachable is None:
                 raise
             unreachable.add(error.source)
@@ -202,7 +203,7 @@ def _real(one: Planned, estimate: Estimate) -> float:
 
 def analyzed(
     args: argparse.Namespace, store: Store, sweep: Sweep, jobs: Sequence[Job], reports: Sequence[Report]
-) -> list[tuple[Path, analyze.Analysis]]:
+) -> list[tuple[Path, Analysis]]:
     """The metrics of every run that has answers, also of an unfinished one: what is there is a fair sample."""
     found = []
     unread: dict[str, str] = {}
@@ -213,15 +214,13 @@ def analyzed(
             if report.answered + report.refused == 0:
                 continue
             try:
-                readable(item.probe)
+                label_expression(item.probe)
             except UsageError as error:
                 unread[item.probe.name] = str(error)
                 continue
             sample = answers_of(Path(report.run), item.probe, item.folder, item.manifest, report.model)
-            analysis, cells = analyze.analyze(
-                item.probe, item.params, sample, replicates=sweep.replicates, seed=sweep.seed
-            )
-            analyze.write(analysis, cells, Path(report.run), store)
+            analysis, cells = analyze(item.probe, item.params, sample, replicates=sweep.replicates, seed=sweep.seed)
+            write_analysis(analysis, cells, Path(report.run), store)
             found.append((Path(report.run), analysis))
     for reason in unread.values():
         output.note(args)(f"{reason}; they are kept")
@@ -237,7 +236,7 @@ def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Pa
         return report.build(store, folders, out)
 
 
-def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) -> str:
+def _table(reports: Sequence[Report], analyses: dict[Path, Analysis]) -> str:
     """A line per run: how far it is, and its first headline metric; stamps once, if they are those of all."""
     stamps = [" ".join(["EMULATED"] * one.emulated + ["SAMPLE DATA"] * one.sample_data) for one in reports]
     alike = len(set(stamps)) <= 1
@@ -250,7 +249,7 @@ def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) ->
     return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), output.table(rows)])
 
 
-def _headline(found: analyze.Analysis | None) -> list[str]:
+def _headline(found: Analysis | None) -> list[str]:
     name = next((name for name in found.headline if name in found.metrics), None) if found else None
     value = found.metrics[name] if found and name else None
     if name is None or value is None or value.estimate is None:

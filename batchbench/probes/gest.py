@@ -57,8 +57,9 @@ import msgspec
 import polars as pl
 
 from batchbench.errors import UsageError
-from batchbench.probes.kit.probe import Given, Probe, Reading, Tables, View, WordedParams
-from batchbench.probes.kit.templates import check_template, fill, hashed, pick
+from batchbench.probes.kit.order import hashed
+from batchbench.probes.kit.probe import ExternalAnswers, KeyMetric, Probe, Tables, View, WordedParams
+from batchbench.probes.kit.templates import check_template, fill, pick
 from batchbench.stats.cells import Cells, Measured, average
 
 OPTIONS = ("male", "female", "neither")
@@ -203,11 +204,11 @@ PROBE = Probe(
     metrics=metrics,
     aliases=aliases(),
     values={"stereotype": tuple(range(1, 17)), "a": OPTIONS, "b": OPTIONS, "c": OPTIONS},
-    given=Given(spellings={"stereotype_id": ("stereotype",), "options": ("a", "b", "c")}),
+    external_answers=ExternalAnswers(spellings={"stereotype_id": ("stereotype",), "options": ("a", "b", "c")}),
     typical_tokens=12,
-    readings=(
-        Reading(
-            metric="stereotype_rate",
+    key_metrics=(
+        KeyMetric(
+            name="stereotype_rate",
             harm="stereotypical reasoning",
             meaning="how much more often the stereotypical option is chosen than the opposite one",
             references={"unbiased": 0.0, "random": 0.0, "stereotyping": 1.0, "anti-stereotyping": -1.0},

@@ -46,8 +46,8 @@ import itertools
 
 import polars as pl
 
-from batchbench.probes.kit import nltk_words as words
-from batchbench.probes.kit.probe import Probe, Reading, Tables, View, WordedParams
+from batchbench.probes.kit import nltk_words
+from batchbench.probes.kit.probe import KeyMetric, Probe, Tables, View, WordedParams
 from batchbench.probes.kit.templates import check_template, fill
 from batchbench.stats.cells import Cells, Measured, largest, ratio, total
 
@@ -94,7 +94,7 @@ def prompt(params: IsearParams, tables: Tables) -> pl.Expr:
 def label() -> pl.Expr:
     """The one emotion that stands in the answer."""
     # One chain, so that the text is gone through once: two different emotions join to what is no emotion.
-    named = words.found(pl.col("text"), EMOTIONS).list.unique().list.join("")
+    named = nltk_words.found(pl.col("text"), EMOTIONS).list.unique().list.join("")
     return named.str.strip_chars().cast(pl.Enum(EMOTIONS), strict=False)
 
 
@@ -129,9 +129,9 @@ PROBE = Probe(
     metrics=metrics,
     values={"gender": GENDERS},
     typical_tokens=3,
-    readings=(
-        Reading(
-            metric="max_diff",
+    key_metrics=(
+        KeyMetric(
+            name="max_diff",
             harm="stereotypical reasoning",
             meaning="the largest gap between two genders in how often an emotion is named",
             references={"unbiased": 0.0, "random": 0.0, "biased": 1.0},

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from batchbench.core.store import Store
-from batchbench.report import gather, page, paper, probe, tables
+from batchbench.report import files, gather, page, probe_section, tables
 
 TITLE = "batchbench report"
 
@@ -18,10 +18,10 @@ def build(store: Store, analyses: Sequence[Path], out: Path, *, title: str = TIT
     """Write the report on these analysed runs to `out`, and its tables and figures into the folder beside it."""
     results = gather.read(store, analyses)
     columns = list(dict.fromkeys(result.column for result in results))
-    sections = [probe.section([result for result in results if result.column == column]) for column in columns]
+    sections = [probe_section.section([result for result in results if result.column == column]) for column in columns]
     found = tables.underlying(results)
     content = page.page(title, results, [section for section, _ in sections], found)
     figures = [drawn for _, several in sections for drawn in several]
-    paper.write(store, paper.folder(out), title, results, found, figures)
+    files.write(store, files.files_folder(out), title, results, found, figures)
     store.write(out, content.encode())
     return out

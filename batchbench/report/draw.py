@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from batchbench.report import style
 from batchbench.report.forest import Figure
+from batchbench.report.formats import NOTHING
 from batchbench.report.markup import Markup, escaped, joined, tag
-from batchbench.report.words import NOTHING
 
 PAPER = 720.0  # pixels: the width of a figure that would fill any, when it stands alone
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from batchbench.analyze.analysis import Estimate
-from batchbench.probes.kit.probe import Reading
+from batchbench.analyze.analysis import MetricEstimate
+from batchbench.probes.kit.probe import KeyMetric
 from batchbench.report import axis
 from batchbench.report.axis import Axis
+from batchbench.report.formats import interval, listed, number
 from batchbench.report.markup import Markup, joined, tag
-from batchbench.report.words import interval, listed, number
 from batchbench.stats.marks import MARKS
 
 HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
@@ -29,47 +29,47 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     width: float | None = None
 
 
-def forest(reading: Reading, found: Sequence[tuple[str, Estimate]]) -> Figure:
+def forest(metric: KeyMetric, found: Sequence[tuple[str, MetricEstimate]]) -> Figure:
     """The figure of one metric; models stand from the smallest to the largest estimate."""
     known = sorted(((name, value) for name, value in found if value.estimate is not None), key=_estimate)
     unknown = [(name, value) for name, value in found if value.estimate is None]
-    scale = _axis(reading, [value for _, value in known])
+    scale = _axis(metric, [value for _, value in known])
     text = TEXT + (LINE if max((len(name) for name, _ in found), default=0) > LONG else 0)
     bottom = HEAD + len(found) * (text + STRIP)
     rows = [
         _row(scale, name, value, HEAD + place * (text + STRIP), text)
         for place, (name, value) in enumerate([*known, *unknown])
     ]
-    references, lines = _references(scale, reading, bottom)
+    references, lines = _references(scale, metric, bottom)
     return Figure(
         inside=joined(
-            [*_bands(scale, reading, bottom), *references, *rows, *_letters(scale, reading), *_ticks(scale, bottom)]
+            [*_bands(scale, metric, bottom), *references, *rows, *_letters(scale, metric), *_ticks(scale, bottom)]
         ),
         height=bottom + 20 + lines * LINE,
-        label=_aloud(reading, [*known, *unknown]),
+        label=_aloud(metric, [*known, *unknown]),
     )
 
 
-def _estimate(row: tuple[str, Estimate]) -> float:
+def _estimate(row: tuple[str, MetricEstimate]) -> float:
     return row[1].estimate or 0.0
 
 
-def _axis(reading: Reading, known: Sequence[Estimate]) -> Axis:
+def _axis(metric: KeyMetric, known: Sequence[MetricEstimate]) -> Axis:
     """Wide enough for the data, for an unbiased model and for the better marks; not for references far away."""
     values = [value for e in known for value in (e.estimate, e.low, e.high) if value is not None]
-    values += [value for kind, value in reading.references.items() if kind in ("unbiased", "random")]
-    edges = [edge for several in reading.marks for pair in several for edge in pair]
+    values += [value for kind, value in metric.references.items() if kind in ("unbiased", "random")]
+    edges = [edge for several in metric.marks for pair in several for edge in pair]
     limits = (min(edges), max(edges)) if edges else (-math.inf, math.inf)
     # Where a range reaches to the end of what is possible, only its inner edge has to be seen.
-    values += [edge for several in reading.marks[:3] for pair in several for edge in pair if edge not in limits]
+    values += [edge for several in metric.marks[:3] for pair in several for edge in pair if edge not in limits]
     if not edges:
-        values += reading.references.values()
+        values += metric.references.values()
     return axis.around(values or [0.0, 1.0], limits)
 
 
-def _ranges(scale: Axis, reading: Reading) -> Iterator[tuple[str, float, float]]:
+def _ranges(scale: Axis, metric: KeyMetric) -> Iterator[tuple[str, float, float]]:
     """The ranges of the marks that can be seen: letter, start and end."""
-    for letter, several in zip(MARKS, reading.marks, strict=False):
+    for letter, several in zip(MARKS, metric.marks, strict=False):
         for low, high in several:
             # A range that goes on beyond what is shown fills the margin too.
             start = 0.0 if low <= scale.low else scale.at(low)
@@ -78,8 +78,8 @@ def _ranges(scale: Axis, reading: Reading) -> Iterator[tuple[str, float, float]]
                 yield letter, start, end
 
 
-def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
-    if not reading.marks:
+def _bands(scale: Axis, metric: KeyMetric, bottom: float) -> list[Markup]:
+    if not metric.marks:
         return [tag("rect", class_="band", width="100%", y=HEAD, height=bottom - HEAD)]
     return [
         tag(
@@ -90,23 +90,23 @@ def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
             width=f"{end - start:.2f}%",
             height=bottom - HEAD,
         )
-        for letter, start, end in _ranges(scale, reading)
+        for letter, start, end in _ranges(scale, metric)
     ]
 
 
-def _letters(scale: Axis, reading: Reading) -> list[Markup]:
+def _letters(scale: Axis, metric: KeyMetric) -> list[Markup]:
     """The letters of the marks, where there is room for them."""
     return [
         tag("text", letter, class_="band-letter", x=f"{(start + end) / 2:.2f}%", y=HEAD + 1, text_anchor="middle")
-        for letter, start, end in _ranges(scale, reading)
+        for letter, start, end in _ranges(scale, metric)
         if end - start > 4
     ]
 
 
-def _references(scale: Axis, reading: Reading, bottom: float) -> tuple[list[Markup], int]:
+def _references(scale: Axis, metric: KeyMetric, bottom: float) -> tuple[list[Markup], int]:
     """What known kinds of model would have: a dashed line each, named below the axis."""
     kinds: dict[float, list[str]] = {}
-    for kind, value in sorted(reading.references.items(), key=lambda pair: (pair[1], pair[0] != "unbiased")):
+    for kind, value in sorted(metric.references.items(), key=lambda pair: (pair[1], pair[0] != "unbiased")):
         if scale.low <= value <= scale.high:
             kinds.setdefault(value, []).append(kind)
     places = [(scale.at(value), listed(several)) for value, several in kinds.items()]
@@ -119,7 +119,7 @@ def _references(scale: Axis, reading: Reading, bottom: float) -> tuple[list[Mark
     return drawn, max(levels, default=-1) + 1
 
 
-def _row(scale: Axis, name: str, value: Estimate, top: float, text: float) -> Markup:
+def _row(scale: Axis, name: str, value: MetricEstimate, top: float, text: float) -> Markup:
     """A line of text on plain paper, and below it a strip in which ranges and references show."""
     middle = top + text + STRIP / 2
     said = [tag("tspan", "no value" if value.estimate is None else number(value.estimate))]
@@ -151,11 +151,11 @@ def _ticks(scale: Axis, bottom: float) -> list[Markup]:
     return drawn
 
 
-def _aloud(reading: Reading, found: Sequence[tuple[str, Estimate]]) -> str:
+def _aloud(metric: KeyMetric, found: Sequence[tuple[str, MetricEstimate]]) -> str:
     rows = [
         f"{name} {number(value.estimate)}"
         + (f", 95 % interval {interval(value.low, value.high)}" if value.low is not None else "")
         + (f", mark {value.mark}" if value.mark else "")
         for name, value in found
     ]
-    return f"{reading.metric}, {reading.meaning}: {'; '.join(rows)}."
+    return f"{metric.name}, {metric.meaning}: {'; '.join(rows)}."

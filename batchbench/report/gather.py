@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from batchbench import probes
-from batchbench.analyze.analysis import FORMAT, Analysis, Estimate
+from batchbench.analyze.analysis import FORMAT, Analysis, MetricEstimate
 from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
 from batchbench.core.store import POLARS_ERRORS, Store
@@ -20,7 +20,7 @@ from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import State
 
-NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
+NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 WORKED = (events.Intent, events.Stored)  # events that tell when a run was worked on
 
 
@@ -54,7 +54,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     outdated: bool = False  # answers have come since the analysis
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class AnalysedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One analysed run. `column` and `model` name it among all runs of a report."""
 
     probe: Probe[Params]
@@ -70,7 +70,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         """What has to be said wherever a number of this run is shown."""
         return [*self.analysis.stamps, *(["OUTDATED: answers have come since"] if self.provenance.outdated else [])]
 
-    def value(self, metric: str) -> Estimate | None:
+    def value(self, metric: str) -> MetricEstimate | None:
         """A metric as it may be shown: where no answer could be read none has a value, though a sum would be 0."""
         found = self.analysis.metrics.get(metric)
         return found if found is None or self.analysis.coverage.detected else NO_VALUE
@@ -81,12 +81,12 @@ def analysed(store: Store) -> list[Path]:
     return [folder for folder in run_folders(store) if (folder / "metrics.json").is_file()]
 
 
-def read(store: Store, folders: Sequence[Path]) -> list[Result]:
+def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
     """The analyses in these folders, real models before emulated ones, each under a name of its own."""
     found = [_read(store, folder) for folder in dict.fromkeys(folders)]
     if not found:
         raise UsageError("nothing has been analysed yet: `batchbench run`, then `batchbench analyze`")
-    named: dict[tuple[str, str], list[Result]] = {}
+    named: dict[tuple[str, str], list[AnalysedRun]] = {}
     for result in found:
         named.setdefault((result.column, result.model), []).append(result)
     apart = [
@@ -97,7 +97,7 @@ def read(store: Store, folders: Sequence[Path]) -> list[Result]:
     return sorted(apart, key=lambda result: (result.column, result.analysis.origin.emulated, result.model))
 
 
-def _read(store: Store, folder: Path) -> Result:
+def _read(store: Store, folder: Path) -> AnalysedRun:
     about = analysis(folder / "metrics.json")
     probe = probes.load(about.probe)
     try:
@@ -107,7 +107,7 @@ def _read(store: Store, folder: Path) -> Result:
     defaults = probe.params()
     changed = {key: value for key, value in about.params.items() if value != getattr(defaults, key, None)}
     cost, provenance = _run(store, folder, probe, about)
-    return Result(
+    return AnalysedRun(
         probe=probe,
         column=_with(probe.name, changed),
         model=_with(about.origin.model, _unusual(provenance.target, probe)),
@@ -206,7 +206,7 @@ def _unusual(target: Target | None, probe: Probe[Params]) -> dict[str, object]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _digest(result: Result) -> str:
+def _digest(result: AnalysedRun) -> str:
     """The end of a run's folder name, which differs between targets; of the manifest, if that is what differs."""
     manifest = (result.analysis.origin.manifest or "").rpartition("-")[2]
     return f"{manifest}/{result.provenance.run.rpartition('-')[2]}".strip("/")

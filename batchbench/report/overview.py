@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from batchbench.report.draw import breakable, stamped, table
-from batchbench.report.gather import Result
+from batchbench.report.formats import NOTHING, counted, interval, number
+from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
-from batchbench.report.words import NOTHING, counted, interval, number
 
 MEANINGS = {
     "EMULATED": "answers of a simulated model whose bias is known; they say nothing about any real model",
@@ -16,7 +16,7 @@ MEANINGS = {
 KEY = {"A": "healthy", "B": "cautionary", "C": "critical", "D": "catastrophic"}
 
 
-def banner(results: Sequence[Result]) -> Markup:
+def banner(results: Sequence[AnalysedRun]) -> Markup:
     """What has to be known before any number is read."""
     lines = []
     for word, meaning in MEANINGS.items():
@@ -27,7 +27,7 @@ def banner(results: Sequence[Result]) -> Markup:
     return tag("ul", *lines, class_="stamps", aria_label="Warnings") if lines else Markup("")
 
 
-def glance(results: Sequence[Result]) -> Markup:
+def glance(results: Sequence[AnalysedRun]) -> Markup:
     """Models by headline metrics."""
     columns: dict[tuple[str, str], None] = {}
     for result in results:
@@ -80,11 +80,11 @@ def glance(results: Sequence[Result]) -> Markup:
     )
 
 
-def _has(result: Result, word: str) -> bool:
+def _has(result: AnalysedRun, word: str) -> bool:
     return any(stamp.startswith(word) for stamp in result.stamps)
 
 
-def _headline(result: Result | None, name: str, shared: Sequence[str]) -> Markup:
+def _headline(result: AnalysedRun | None, name: str, shared: Sequence[str]) -> Markup:
     value = result.value(name) if result else None
     if result is None or value is None:
         return tag("td", NOTHING, data_v="")
@@ -102,7 +102,7 @@ def _headline(result: Result | None, name: str, shared: Sequence[str]) -> Markup
     )
 
 
-def models(results: Sequence[Result]) -> list[str]:
+def models(results: Sequence[AnalysedRun]) -> list[str]:
     """Every model once, real ones first."""
     return list(dict.fromkeys(r.model for r in sorted(results, key=lambda r: (r.analysis.origin.emulated, r.model))))
 

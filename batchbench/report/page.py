@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from batchbench import __version__
-from batchbench.report import ledger, overview, paper, style
+from batchbench.report import appendix, files, overview, style
 from batchbench.report.draw import breakable
-from batchbench.report.gather import Result
+from batchbench.report.formats import counted, day
+from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, joined, tag
 from batchbench.report.overview import anchor, models
 from batchbench.report.tables import Table
-from batchbench.report.words import counted, day
 
 
-def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tables: Sequence[Table]) -> str:
+def page(title: str, results: Sequence[AnalysedRun], sections: Sequence[Markup], tables: Sequence[Table]) -> str:
     """The whole file."""
     sheet, script = Markup(style.page()), Markup(style.asset("page.js"))
     policy = (
@@ -20,8 +20,8 @@ def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tabl
         "base-uri 'none'; form-action 'none'"
     )
     columns = list(dict.fromkeys(result.column for result in results))
-    parts = [overview.glance(results), *sections, ledger.came_back(results), ledger.costs(results)]
-    parts += [ledger.method(results), ledger.downloads(tables, paper.document(title, results, examples=False))]
+    parts = [overview.glance(results), *sections, appendix.came_back(results), appendix.costs(results)]
+    parts += [appendix.method(results), appendix.downloads(tables, files.document(title, results, examples=False))]
     html = tag(
         "html",
         tag(
@@ -46,7 +46,7 @@ def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tabl
     return f"<!DOCTYPE html>\n{html}\n"
 
 
-def _header(title: str, results: Sequence[Result], columns: Sequence[str]) -> Markup:
+def _header(title: str, results: Sequence[AnalysedRun], columns: Sequence[str]) -> Markup:
     answers = sum(result.analysis.coverage.attempts for result in results)
     lasts = [result.provenance.last for result in results if result.provenance.last is not None]
     facts = [counted(len(models(results)), "model"), counted(len(columns), "probe"), counted(answers, "answer")]

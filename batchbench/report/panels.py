@@ -7,9 +7,9 @@ import msgspec
 from batchbench.report import axis
 from batchbench.report.axis import Axis
 from batchbench.report.forest import Figure
+from batchbench.report.formats import listed, percent
 from batchbench.report.markup import Markup, joined, short, tag
 from batchbench.report.shares import Line, Point, Share
-from batchbench.report.words import listed, percent
 
 WIDTH, RIGHT = 300.0, 18.0  # pixels
 LETTER = 6.8  # of the names of rows, on average

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from batchbench.analyze.sample import tallies_of
+from batchbench.analyze.labelled_answers import tally_names
 from batchbench.probes.kit.probe import Params, Probe, View
 from batchbench.stats.cells import NORMAL_95, Cells
 
@@ -83,7 +83,7 @@ def views(probe: Probe[Params]) -> tuple[View, ...]:
 
 def shares(probe: Probe[Params], cells: pl.DataFrame, view: View) -> list[Share]:
     """The shares of a view, row by row; nothing where the cells do not tell."""
-    if not set(tallies_of(probe)) <= set(cells.columns):
+    if not set(tally_names(probe)) <= set(cells.columns):
         return []
     found = []
     for inside in [str(value) for value in probe.values[probe.inner]] if probe.inner else [None]:
@@ -128,7 +128,7 @@ def wilson(share: float, items: int) -> tuple[float, float]:
 
 def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list[Point], list[Line]]:
     """A share along a covariate, in short stretches, and the line the probe's metrics lay through it."""
-    tallies = tallies_of(probe)
+    tallies = tally_names(probe)
     if not cells.height or view.label is None:
         return [], []
     counted = Cells(cells, tallies, cells["items"].to_numpy()[np.newaxis, :].astype(np.float64))

@@ -9,8 +9,8 @@ import msgspec
 
 from batchbench.core import money
 from batchbench.core.text import plain
-from batchbench.report.gather import Result
-from batchbench.report.words import NOTHING, day, interval, number
+from batchbench.report.formats import NOTHING, day, interval, number
+from batchbench.report.gather import AnalysedRun
 
 Value = str | int | float | bool | None
 FORMULA = tuple("=+-@\t|%\uff1d\uff0b\uff0d\uff20")  # a spreadsheet would compute a text that starts like this
@@ -35,12 +35,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[list[Value]]
 
 
-def underlying(results: Sequence[Result]) -> list[Table]:
+def underlying(results: Sequence[AnalysedRun]) -> list[Table]:
     """Every number that the figures and tables of a report are made of."""
     return [_metrics(results), _groups(results), _missing(results), _costs(results), _runs(results)]
 
 
-def examples(results: Sequence[Result]) -> Table:
+def examples(results: Sequence[AnalysedRun]) -> Table:
     """The answers to look at."""
     rows: list[list[Value]] = [
         [result.column, result.model, example.label, example.outcome, example.prompt, example.answer]
@@ -51,7 +51,7 @@ def examples(results: Sequence[Result]) -> Table:
     return Table(name="examples", about="sample answers", columns=columns, rows=rows)
 
 
-def headline(results: Sequence[Result]) -> Table:
+def headline(results: Sequence[AnalysedRun]) -> Table:
     """The headline metrics of all models, as a paper would print them."""
     rows: list[list[Value]] = []
     for result in results:
@@ -65,7 +65,7 @@ def headline(results: Sequence[Result]) -> Table:
     return Table(name="headline", about="headline metrics", columns=columns, rows=rows)
 
 
-def _metrics(results: Sequence[Result]) -> Table:
+def _metrics(results: Sequence[AnalysedRun]) -> Table:
     fields = ["estimate", "se", "low", "high", "compat_low", "compat_high", "mark"]
     rows: list[list[Value]] = [
         [result.column, result.model, name, *(getattr(value, field) for field in fields)]
@@ -77,7 +77,7 @@ def _metrics(results: Sequence[Result]) -> Table:
     return Table(name="metrics", about=about, columns=["probe", "model", "metric", *fields], rows=rows)
 
 
-def _groups(results: Sequence[Result]) -> Table:
+def _groups(results: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = []
     for result in results:
         for found in result.groups:
@@ -89,7 +89,7 @@ def _groups(results: Sequence[Result]) -> Table:
     return Table(name="groups", about="how often each answer was given in each group", columns=columns, rows=rows)
 
 
-def _missing(results: Sequence[Result]) -> Table:
+def _missing(results: Sequence[AnalysedRun]) -> Table:
     fields = ["stratum", "group", "asked", "answered", "refused", "filtered", "truncated", "failed", "absent"]
     fields.append("undetected")
     rows: list[list[Value]] = [
@@ -101,7 +101,7 @@ def _missing(results: Sequence[Result]) -> Table:
     return Table(name="missing", about=about, columns=["probe", "model", *fields], rows=rows)
 
 
-def _costs(results: Sequence[Result]) -> Table:
+def _costs(results: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = [
         [
             result.column,
@@ -123,7 +123,7 @@ def _costs(results: Sequence[Result]) -> Table:
     return Table(name="costs", about="what each run cost", columns=columns, rows=rows)
 
 
-def _runs(results: Sequence[Result]) -> Table:
+def _runs(results: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = []
     for result in results:
         analysis, origin, found = result.analysis, result.analysis.origin, result.provenance

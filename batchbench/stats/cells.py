@@ -22,7 +22,7 @@ Measured = dict[str, Values]
 BLOCK = 1 << 20  # weights in work at a time in each thread: 8 MB, and as much again for the drawn integers
 NORMAL_95 = 1.959963984540054
 PART = 1 << 19  # items grouped at a time
-FEWEST = 3  # items for a regression
+MIN_REGRESSION_ITEMS = 3  # items for a regression
 FLAT = 1e-13  # relative to n times the sum of squares: below it all x are the same but for rounding
 
 
@@ -121,7 +121,7 @@ class Cells:
         Over the items drawn that have a readable answer; NaN for fewer than three of them.
         """
         n, sx, sy, sxx, sxy = self._sums([np.ones_like(x), x, y, x * x, x * y], where & self.detected)
-        return np.where(n < FEWEST, np.nan, _bounded_slope(n, sx, sy, sxx, sxy))
+        return np.where(n < MIN_REGRESSION_ITEMS, np.nan, _bounded_slope(n, sx, sy, sxx, sxy))
 
     def _sums(self, values: Sequence[Values], where: Mask) -> list[Values]:
         chosen = np.flatnonzero(where)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.emulator import personas
 from batchbench.emulator.personas.interface import Ask, Reply
@@ -20,7 +20,7 @@ from tests.conftest import needs_gest
 def rows(home: Path, probe: Probe[Params], params: Params, most: int = 20_000) -> pl.DataFrame:
     """Some prompts of a probe, with their design."""
     sample = params.data == "sample"
-    tables = {name: datasets.table(Store(home), name, sample=sample, note=print)[0] for name in probe.datasets}
+    tables = {name: load_table(Store(home), name, sample=sample, note=print)[0] for name in probe.datasets}
     design = probe.design(params, tables).collect()
     if design.height > most:
         design = design.sample(most, seed=1)

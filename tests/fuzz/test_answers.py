@@ -12,8 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import cli, probes
-from batchbench.analyze import answer_files as given
-from batchbench.compile import catalogue as datasets
+from batchbench.analyze.answer_files import label_file
+from batchbench.compile.catalogue import find_dataset
+from batchbench.compile.data_cache import add_file, load_table
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from tests.fuzz.mutants import HARD, fuzz, mutants
@@ -38,7 +39,7 @@ LINES = {
 
 @cache
 def table(name: str) -> pl.DataFrame:
-    return datasets.table(Store(Path("nowhere")), name, sample=True, note=lambda _: None)[0]
+    return load_table(Store(Path("nowhere")), name, sample=True, note=lambda _: None)[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFram
 
 def read(path: Path, name: str, manifest: pl.DataFrame) -> None:
     with contextlib.suppress(BatchbenchError):
-        given.read(path, probes.load(name), table, lambda: manifest, sample_data=True)
+        label_file(path, probes.load(name), table, lambda: manifest, sample_data=True)
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -125,8 +126,8 @@ def test_data_that_somebody_vouches_for_is_read_or_refused(tmp_path: Path, name:
     path.write_bytes(data.draw(mutants(FILES[name])))
     store = Store(tmp_path)
     with contextlib.suppress(DataError):
-        datasets.add(store, datasets.find(name), path, trust=True)
-        datasets.table(store, name, sample=False, note=lambda _: None)
+        add_file(store, find_dataset(name), path, trust=True)
+        load_table(store, name, sample=False, note=lambda _: None)
 
 
 @pytest.fixture(scope="module")

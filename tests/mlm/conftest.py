@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 
 # Models this small are slower on many threads than on one, and on a busy machine a hundred times.
@@ -22,7 +22,7 @@ def made(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     pytest.importorskip("onnx")
     from tests.mlm import models
 
-    tables = [datasets.table(Store(home), name, sample=False, note=print)[0] for name in ("wino_bias", "crows_pairs")]
+    tables = [load_table(Store(home), name, sample=False, note=print)[0] for name in ("wino_bias", "crows_pairs")]
     pairs = Counter(word for name in ("mask1", "mask2") for word in tables[1][name])
     likely = {word: 9.0 for word, _ in pairs.most_common(12)} | dict.fromkeys(PRONOUNS, 10.0)
     texts = [

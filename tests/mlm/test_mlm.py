@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.sample import Origin, Sample
+from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
+from batchbench.analyze.read import RunSize, label_run
 from batchbench.compile.manifest import read_manifest
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import read_state
@@ -54,15 +54,15 @@ def answers(run: Path) -> pl.DataFrame:
     return read_answers(run, state).collect().sort("id")
 
 
-def sample(home: Path, run: Path) -> Sample:
+def labelled(home: Path, run: Path) -> LabelledAnswers:
     """The run's answers, read."""
     manifest_folder = home / "manifests" / run.parent.name
     manifest = read_manifest(manifest_folder)
     assert manifest is not None
-    wanted = analyze.Asked(items=manifest.items, repetitions=1)
+    size = RunSize(items=manifest.items, repetitions=1)
     origin = Origin(model="", answers="")
     probe = probes.load(manifest.probe)
-    return analyze.read_run(probe, manifest_folder, manifest, answers(run).lazy(), wanted, origin)
+    return label_run(probe, manifest_folder, manifest, answers(run).lazy(), size, origin)
 
 
 def documents(run: Path) -> list[dict[str, list[object]]]:
@@ -92,7 +92,7 @@ def test_every_verdict_is_langtests(
     asked: dict[str, Path], home: Path, made: dict[str, Path], probe: str, model: str
 ) -> None:
     run = asked[f"{probe} {model}"]
-    found = verdicts(sample(home, run).attempts.sort("item"))
+    found = verdicts(labelled(home, run).answers.sort("item"))
     expected = list(langtest_verdicts(probe, made[model], design(home, run)))
     assert found == expected
     assert len(set(expected)) >= 3  # otherwise there would be nothing to get wrong
@@ -116,8 +116,8 @@ def test_no_sentence_vanishes_and_candidates_have_their_own_probabilities(
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     run = asked[f"crows_pairs {model}"]
-    read = sample(home, run)
-    assert read.attempts["label"].null_count() == 0
+    read = labelled(home, run)
+    assert read.answers["label"].null_count() == 0
     tokenizer, network = (
         AutoTokenizer.from_pretrained(made[model]),
         AutoModelForMaskedLM.from_pretrained(made[model]).eval().double(),  # small floats would err as ours do

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from batchbench import emulator, report
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.analysis import Analysis
-from batchbench.analyze.sample import Example
+from batchbench.analyze.analysis import Analysis, write_analysis
+from batchbench.analyze.labelled_answers import Example
 from batchbench.core.store import Store
 from batchbench.report import gather
 from batchbench.runs.folder import read_run
@@ -78,10 +77,10 @@ def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         missing=[msgspec.structs.replace(group, group=HOSTILE[1], undetected=7) for group in found.missing[:1]],
         coverage=msgspec.structs.replace(found.coverage, detected=found.coverage.detected - 7),
     )
-    analyze.write(changed, cells, folder / "one", Store(runs_home))
+    write_analysis(changed, cells, folder / "one", Store(runs_home))
     for number, text in enumerate(HOSTILE[2:]):
         other = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=text))
-        analyze.write(other, cells, folder / str(number), Store(runs_home))
+        write_analysis(other, cells, folder / str(number), Store(runs_home))
     several = [folder / "one", *(folder / str(number) for number in range(len(HOSTILE) - 2))]
     return report.build(Store(runs_home), several, folder / "report.html", title=HOSTILE[0])
 

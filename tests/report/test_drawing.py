@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import probes
-from batchbench.analyze.analysis import Estimate
-from batchbench.probes.kit.probe import Reading
-from batchbench.report import axis, forest, panels, shares, words
+from batchbench.analyze.analysis import MetricEstimate
+from batchbench.probes.kit.probe import KeyMetric
+from batchbench.report import axis, forest, formats, panels, shares
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, escaped, tag
 from batchbench.report.shares import Share
 
 
-def estimate(value: float | None, half: float = 0.1) -> Estimate:
+def estimate(value: float | None, half: float = 0.1) -> MetricEstimate:
     low, high = (None, None) if value is None else (value - half, value + half)
-    return Estimate(estimate=value, se=None, low=low, high=high, compat_low=low, compat_high=high, mark=None)
+    return MetricEstimate(estimate=value, se=None, low=low, high=high, compat_low=low, compat_high=high, mark=None)
 
 
 # -- text --------------------------------------------------------------------------------------------------
@@ -34,18 +34,18 @@ def test_only_markup_is_markup() -> None:
 @pytest.mark.parametrize(
     ("found", "shown"),
     [
-        (words.number(-0.0004), "0.000"),
-        (words.number(-0.25), "−0.250"),
-        (words.number(None), "–"),
-        (words.percent(1, 3000), "<1%"),
-        (words.percent(2999, 3000, 1), ">99.9%"),
-        (words.percent(0, 10, 1), "0%"),
-        (words.percent(10, 10, 1), "100%"),
-        (words.percent(1, 0), "–"),
-        (words.points(-0.234), "−23"),
-        (words.points(0.004), "0"),
-        (words.listed(["a", "b", "c"]), "a, b and c"),
-        (words.counted(1, "model"), "1 model"),
+        (formats.number(-0.0004), "0.000"),
+        (formats.number(-0.25), "−0.250"),
+        (formats.number(None), "–"),
+        (formats.percent(1, 3000), "<1%"),
+        (formats.percent(2999, 3000, 1), ">99.9%"),
+        (formats.percent(0, 10, 1), "0%"),
+        (formats.percent(10, 10, 1), "100%"),
+        (formats.percent(1, 0), "–"),
+        (formats.points(-0.234), "−23"),
+        (formats.points(0.004), "0"),
+        (formats.listed(["a", "b", "c"]), "a, b and c"),
+        (formats.counted(1, "model"), "1 model"),
     ],
 )
 def test_numbers_are_written_for_people(found: str, shown: str) -> None:
@@ -88,11 +88,11 @@ def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
 
 # -- forests -----------------------------------------------------------------------------------------------
 
-READING = next(r for r in probes.load("hiring_an").readings if r.metric == "diff_acceptance_rate")
+ACCEPTANCE = next(m for m in probes.load("hiring_an").key_metrics if m.name == "diff_acceptance_rate")
 
 
 def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
-    found = forest.forest(READING, [("c", estimate(None)), ("b", estimate(0.2)), ("a", estimate(-0.3))])
+    found = forest.forest(ACCEPTANCE, [("c", estimate(None)), ("b", estimate(0.2)), ("a", estimate(-0.3))])
     order = [found.inside.index(f">{name}<") for name in "abc"]
     assert order == sorted(order)
     assert found.label.endswith("a −0.300, 95 % interval −0.400 to −0.200; b 0.200, 95 % interval 0.100 to 0.300; c –.")
@@ -101,16 +101,16 @@ def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
 
 @pytest.mark.parametrize("name", probes.names())
 def test_every_reading_of_every_probe_can_be_drawn(name: str) -> None:
-    for reading in probes.load(name).readings:
+    for metric in probes.load(name).key_metrics:
         for values in ([], [estimate(None)], [estimate(0.0, 0.0)], [estimate(0.01, 0.001), estimate(0.99, 0.02)]):
-            figure = forest.forest(reading, [(f"model {n}", value) for n, value in enumerate(values)])
+            figure = forest.forest(metric, [(f"model {n}", value) for n, value in enumerate(values)])
             assert figure.height > 0
             assert "nan" not in figure.inside
             assert "inf" not in figure.inside
 
 
 def test_a_metric_without_marks_and_references_can_be_drawn() -> None:
-    bare = Reading(metric="m", harm="h", meaning="what it means", references={})
+    bare = KeyMetric(name="m", harm="h", meaning="what it means", references={})
     assert "<circle" in forest.forest(bare, [("a", estimate(3.0))]).inside
 
 

@@ -13,8 +13,9 @@ from batchbench.runs.folder import find_run, read_run, read_state
 if TYPE_CHECKING:
     import polars as pl
 
-    from batchbench.analyze.analysis import Analysis, Comparison
-    from batchbench.analyze.sample import Sample
+    from batchbench.analyze.analysis import Analysis
+    from batchbench.analyze.compare import Comparison
+    from batchbench.analyze.labelled_answers import LabelledAnswers
     from batchbench.compile.manifest import Manifest
     from batchbench.core.store import Store
     from batchbench.probes.kit.probe import Params, Probe
@@ -72,8 +73,9 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Analyze each probe with each model, then compare."""
     from batchbench import probes
-    from batchbench.analyze import analysis as analyze
-    from batchbench.analyze.sample import readable
+    from batchbench.analyze.analysis import analyze, write_analysis
+    from batchbench.analyze.compare import compare
+    from batchbench.analyze.labelled_answers import label_expression
     from batchbench.app import params as settings
 
     if bool(args.models) == bool(args.answers):
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("a file of answers belongs to one probe: name just that one")
     store = output.store(args)
     for probe in chosen:
-        readable(probe)  # before anything is fetched or read
+        label_expression(probe)  # before anything is fetched or read
     analyses: list[Analysis] = []
     comparisons: list[Comparison] = []
     wanted = settings.parse(args.settings)
@@ -96,15 +98,15 @@ def run(args: argparse.Namespace) -> int:
         for number, (sample, home) in enumerate(samples):
             params = fitting[sources[number]][place]
             with output.progress(args, f"analyzing {probe.name} {sample.origin.model}", ""):
-                analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
+                analysis, cells = analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
             several = len(samples) > 1 or len(chosen) > 1
             folder = args.folder / f"{probe.name}-{number}" if args.folder and several else args.folder or home
             if folder:
-                analyze.write(analysis, cells, folder, store)
+                write_analysis(analysis, cells, folder, store)
             analyses.append(analysis)
         with output.progress(args, f"comparing {probe.name}", ""):
             runs = [sample for sample, _ in samples]
-            comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
+            comparisons += compare(probe, runs, replicates=args.replicates, seed=args.seed)
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0
@@ -142,7 +144,7 @@ def _drawings(word: str) -> int:
 
 def _run_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
-) -> "tuple[Sample, Path | None]":
+) -> "tuple[LabelledAnswers, Path | None]":
     """The answers of a model's run, and the folder its results belong into."""
 
     manifest_folder, manifest = _manifest(args, store, probe, params)
@@ -152,12 +154,12 @@ def _run_answers(
 
 def answers_of(
     folder: Path, probe: "Probe[Params]", manifest_folder: Path, manifest: "Manifest", model: str
-) -> "Sample":
+) -> "LabelledAnswers":
     """The answers in the folder of a run, read."""
     import polars as pl
 
-    from batchbench.analyze import analysis as analyze
-    from batchbench.analyze.sample import Origin
+    from batchbench.analyze.labelled_answers import Origin
+    from batchbench.analyze.read import RunSize, label_run
 
     state = read_state(folder)
     if state.asked is None:
@@ -171,22 +173,22 @@ def answers_of(
         sample_data=manifest.sample_data,
         emulated=target.emulated,
     )
-    asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
+    size = RunSize(items=state.asked.items, repetitions=state.asked.repetitions)
     answers = read_answers(folder, state)
     if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
         raise DataError(f"{model} gave no log-probabilities, so {probe.name} has to ask it with --set form=question")
-    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
+    return label_run(probe, manifest_folder, manifest, answers, size, origin)
 
 
 def _file_answers(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", path: Path
-) -> "tuple[Sample, Path | None]":
+) -> "tuple[LabelledAnswers, Path | None]":
     """The answers in a file, which has no folder of its own for results."""
-    from batchbench.analyze import answer_files as given
-    from batchbench.compile import catalogue as datasets
+    from batchbench.analyze.answer_files import label_file
+    from batchbench.compile.data_cache import load_table
 
     def table(name: str) -> "pl.DataFrame":
-        return datasets.table(store, name, sample=params.data == "sample", note=output.note(args))[0]
+        return load_table(store, name, sample=params.data == "sample", note=output.note(args))[0]
 
     def manifest() -> "pl.DataFrame":
         import polars as pl
@@ -196,20 +198,18 @@ def _file_answers(
         folder, found = _manifest(args, store, probe, params)
         return pl.scan_parquet(checked_shards(folder, found), glob=False).drop("prompt").collect()
 
-    return given.read(path, probe, table, manifest, sample_data=params.data == "sample"), None
+    return label_file(path, probe, table, manifest, sample_data=params.data == "sample"), None
 
 
 def _manifest(
     args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params"
 ) -> "tuple[Path, Manifest]":
     """The compiled prompts that answers belong to."""
-    from batchbench.compile import catalogue as datasets
     from batchbench.compile.compiler import identify
+    from batchbench.compile.data_cache import load_table
 
     note = output.note(args)
-    sources = {
-        name: datasets.table(store, name, sample=params.data == "sample", note=note)[1] for name in probe.datasets
-    }
+    sources = {name: load_table(store, name, sample=params.data == "sample", note=note)[1] for name in probe.datasets}
     folder = folder_of(store, identify(probe, params, sources))
     manifest = read_manifest(folder)
     if manifest is None:

@@ -33,7 +33,8 @@ def add(commands: output.Subparsers) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile.catalogue import CATALOGUE
+    from batchbench.compile.data_cache import missing_files
 
     store = output.store(args)
     rows = [
@@ -42,9 +43,9 @@ def run_list(args: argparse.Namespace) -> int:
             "about": dataset.about,
             "licence": dataset.licence,
             "source": str(dataset.source),
-            "here": not datasets.missing(store, dataset),
+            "here": not missing_files(store, dataset),
         }
-        for dataset in datasets.CATALOGUE.values()
+        for dataset in CATALOGUE.values()
     ]
     if args.json:
         output.show_json(rows)
@@ -53,7 +54,7 @@ def run_list(args: argparse.Namespace) -> int:
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
         output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
-        sources = dict.fromkeys(str(dataset.source) for dataset in datasets.CATALOGUE.values())
+        sources = dict.fromkeys(str(dataset.source) for dataset in CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
             output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
@@ -62,14 +63,15 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import missing_files, pull_dataset
 
     store = output.store(args)
     pulled = []
-    for name in args.names or datasets.CATALOGUE:
-        dataset = datasets.find(name)
-        if datasets.missing(store, dataset):
-            datasets.pull(store, dataset, output.note(args))
+    for name in args.names or CATALOGUE:
+        dataset = find_dataset(name)
+        if missing_files(store, dataset):
+            pull_dataset(store, dataset, output.note(args))
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})
@@ -80,9 +82,10 @@ def run_pull(args: argparse.Namespace) -> int:
 
 def run_add(args: argparse.Namespace) -> int:
     """Take a file from disk."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile.catalogue import find_dataset
+    from batchbench.compile.data_cache import add_file
 
-    added = datasets.add(output.store(args), datasets.find(args.name), args.file, trust=args.trust)
+    added = add_file(output.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -92,13 +95,14 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import verify_dataset
 
     store = output.store(args)
     verified: list[str] = []
     missing: list[str] = []
-    for name in args.names or datasets.CATALOGUE:
-        (verified if datasets.verify(store, datasets.find(name)) else missing).append(name)
+    for name in args.names or CATALOGUE:
+        (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
     if args.json:
         output.show_json({"verified": verified, "missing": missing})
     else:

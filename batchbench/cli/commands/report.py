@@ -35,19 +35,19 @@ def add(commands: output.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report and say where it is."""
     from batchbench import report
-    from batchbench.report import paper
+    from batchbench.report.files import files_folder, png_converter
 
     store = output.store(args)
     chosen = _chosen(store, list(dict.fromkeys(args.probes)), list(dict.fromkeys(args.models)))
     out = args.out or store.home / "report.html"
     page = report.build(store, chosen, out, title=args.title or report.TITLE)
-    if not paper.converter():
+    if not png_converter():
         output.note(args)("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
     if args.json:
         runs = [str(folder) for folder in chosen]
-        output.show_json({"report": str(page), "files": str(paper.folder(page)), "runs": runs})
+        output.show_json({"report": str(page), "files": str(files_folder(page)), "runs": runs})
     else:
-        output.show(f"{page}: {len(chosen)} runs; tables and figures in {paper.folder(page)}")
+        output.show(f"{page}: {len(chosen)} runs; tables and figures in {files_folder(page)}")
     return 0
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.catalogue import find_dataset
+from batchbench.compile.data_cache import load_table, missing_files
 from batchbench.core.store import Store
 from batchbench.emulator.personas.bias import Gender, opposite
 
@@ -27,14 +28,14 @@ class Knowledge(msgspec.Struct, frozen=True):
 def known(home: Path) -> Knowledge:
     """What can be known from the data sets under `home`; read anew once another one has arrived."""
     store = Store(home)
-    return _read(home, tuple(name for name in NAMES if not datasets.missing(store, datasets.find(name))))
+    return _read(home, tuple(name for name in NAMES if not missing_files(store, find_dataset(name))))
 
 
 @lru_cache(maxsize=4)
 def _read(home: Path, present: tuple[str, ...]) -> Knowledge:
     def rows(name: str) -> list[tuple[object, ...]]:
         kinds = [True, False] if name in present else [True]
-        tables = [datasets.table(Store(home), name, sample=sample, note=_quiet)[0] for sample in kinds]
+        tables = [load_table(Store(home), name, sample=sample, note=_quiet)[0] for sample in kinds]
         return [row for table in tables for row in table.rows()]
 
     traits = rows("inventories")

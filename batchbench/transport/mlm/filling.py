@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.probes.kit.mask_answers import FIRST, Filled, Guess, Scored
+from batchbench.probes.kit.mask_answers import TOP_TOKENS, MaskAnswer, Prediction, SentenceScore
 from batchbench.transport.mlm.runtimes import Doubles, Floats, Runtime
 
 MASK = "[MASK]"  # in prompts, whatever a model's own is
@@ -120,7 +120,7 @@ def passes(asked: Sequence[Question]) -> Iterator[list[int]]:
         yield numbers
 
 
-def answers(runtime: Runtime, asked: Sequence[Question]) -> list[Filled | Scored]:
+def answers(runtime: Runtime, asked: Sequence[Question]) -> list[MaskAnswer | SentenceScore]:
     """What the model says to each, in one pass."""
     if not asked:
         return []
@@ -131,17 +131,17 @@ def answers(runtime: Runtime, asked: Sequence[Question]) -> list[Filled | Scored
     ]
 
 
-def _filled(runtime: Runtime, one: Question, found: list[Seen]) -> Filled:
+def _filled(runtime: Runtime, one: Question, found: list[Seen]) -> MaskAnswer:
     logs = {len(row.places): iter(seen.words) for row, seen in zip(one.rows, found, strict=True)}
-    return Filled(
-        top=[Guess(runtime.decode(token), score) for token, score in found[0].top],
+    return MaskAnswer(
+        top=[Prediction(runtime.decode(token), score) for token, score in found[0].top],
         candidates=[None if pieces is None else math.exp(next(logs[len(pieces)])) for pieces in one.candidates] or None,
     )
 
 
-def _scored(found: list[Seen]) -> Scored:
+def _scored(found: list[Seen]) -> SentenceScore:
     likelihood = sum(seen.words[0] for seen in found[1:])
-    return Scored(score=found[0].whole, likelihood=likelihood, tokens=len(found) - 1)
+    return SentenceScore(score=found[0].whole, likelihood=likelihood, tokens=len(found) - 1)
 
 
 def compute(runtime: Runtime, rows: Sequence[Row]) -> list[Seen]:
@@ -184,7 +184,7 @@ def _likeliest(logits: Floats, norms: Doubles, places: list[int]) -> Iterator[li
     left = logits[places]  # a copy, from which the best is taken again and again
     every = np.arange(len(places))
     tokens, scores = [], []
-    for _ in range(min(FIRST, logits.shape[1])):
+    for _ in range(min(TOP_TOKENS, logits.shape[1])):
         best = left.argmax(axis=1)
         tokens.append(best.tolist())
         scores.append(np.exp(left[every, best] - norms[places]).tolist())

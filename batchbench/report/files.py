@@ -11,8 +11,8 @@ from batchbench.analyze.analysis import Analysis
 from batchbench.core.store import Store
 from batchbench.core.text import BIDI
 from batchbench.report import draw, tables
-from batchbench.report.gather import Cost, Provenance, Result
-from batchbench.report.probe import Drawn
+from batchbench.report.gather import AnalysedRun, Cost, Provenance
+from batchbench.report.probe_section import Drawn
 from batchbench.report.shares import Groups
 from batchbench.report.tables import Table
 
@@ -42,12 +42,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str] = []  # that stand beside this one
 
 
-def folder(out: Path) -> Path:
+def files_folder(out: Path) -> Path:
     """Where the files of a report are."""
     return out.with_name(f"{out.stem}-files")
 
 
-def document(title: str, results: Sequence[Result], *, examples: bool = True, files: Sequence[str] = ()) -> bytes:
+def document(title: str, results: Sequence[AnalysedRun], *, examples: bool = True, files: Sequence[str] = ()) -> bytes:
     """The report as JSON."""
     entries = [
         Entry(
@@ -77,7 +77,7 @@ def write(
     store: Store,
     target: Path,
     title: str,
-    results: Sequence[Result],
+    results: Sequence[AnalysedRun],
     found: Sequence[Table],
     figures: Sequence[Drawn],
 ) -> None:
@@ -90,7 +90,7 @@ def write(
     for table in [*found, tables.examples(results)]:
         content[f"{table.name}.csv"] = tables.as_csv(table).encode()
     stamps = list(dict.fromkeys(stamp.partition(":")[0] for result in results for stamp in result.stamps))
-    raster = converter()
+    raster = png_converter()
     for name, heading, figure in figures:
         drawing = draw.alone(figure, heading, stamps)
         content[f"figures/{name}.svg"] = drawing.encode()
@@ -102,7 +102,7 @@ def write(
     store.write(target / "report.json", document(title, results, files=sorted(content)))
 
 
-def converter() -> Callable[[str], bytes] | None:
+def png_converter() -> Callable[[str], bytes] | None:
     """What makes PNG of SVG, where the extra `png` is installed."""
     try:
         import resvg_py

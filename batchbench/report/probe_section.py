@@ -3,16 +3,16 @@
 import re
 from collections.abc import Sequence
 
-from batchbench.analyze.analysis import SUSPICIOUS
-from batchbench.probes.kit.probe import Params, Probe, Reading, View
+from batchbench.analyze.analysis import NOTABLE_P
+from batchbench.probes.kit.probe import KeyMetric, Params, Probe, View
 from batchbench.report import forest, panels
 from batchbench.report.draw import breakable, cell, head, inline, stamped, table
 from batchbench.report.forest import Figure
-from batchbench.report.gather import Result
+from batchbench.report.formats import NOTHING, counted, interval, listed, number, percent, points
+from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import anchor
 from batchbench.report.shares import FEW, Groups, Share, ordered, views
-from batchbench.report.words import NOTHING, counted, interval, listed, number, percent, points
 
 MANY = 6  # small figures; more are shown when asked for
 STEPS = (0.02, 0.1, 0.25, 0.5)  # gaps from which a cell is coloured, and more strongly
@@ -20,7 +20,7 @@ STEPS = (0.02, 0.1, 0.25, 0.5)  # gaps from which a cell is coloured, and more s
 Drawn = tuple[str, str, Figure]  # a name for files, a title, the figure
 
 
-def section(results: Sequence[Result]) -> tuple[Markup, list[Drawn]]:
+def section(results: Sequence[AnalysedRun]) -> tuple[Markup, list[Drawn]]:
     """The section of one probe, and its figures as they would stand on paper."""
     probe, column = results[0].probe, results[0].column
     title, question, limits = card(probe)
@@ -29,13 +29,13 @@ def section(results: Sequence[Result]) -> tuple[Markup, list[Drawn]]:
     stamps = list(dict.fromkeys(stamp.partition(":")[0] for result in results for stamp in result.stamps))
     if stamps:
         parts.append(tag("p", stamped(stamps)))
-    for reading in probe.readings:
-        found = [(result.model, value) for result in results if (value := result.value(reading.metric))]
+    for metric in probe.key_metrics:
+        found = [(result.model, value) for result in results if (value := result.value(metric.name))]
         if found:
-            figure = forest.forest(reading, found)
-            drawn.append((f"{anchor(column)[6:]}-{reading.metric}", f"{column}: {reading.metric}", figure))
-            parts.append(tag("h3", _sentence(reading.meaning)))
-            parts.append(tag("figure", tag("figcaption", *_caption(reading)), inline(figure)))
+            figure = forest.forest(metric, found)
+            drawn.append((f"{anchor(column)[6:]}-{metric.name}", f"{column}: {metric.name}", figure))
+            parts.append(tag("h3", _sentence(metric.meaning)))
+            parts.append(tag("figure", tag("figcaption", *_caption(metric)), inline(figure)))
     for place, view in enumerate(views(probe)):
         made, figures = _view(view, [(result.model, result.groups[place]) for result in results], results[0])
         parts += made
@@ -59,18 +59,18 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _caption(reading: Reading) -> list[object]:
+def _caption(metric: KeyMetric) -> list[object]:
     kinds: dict[float, list[str]] = {}
-    for kind, value in reading.references.items():
+    for kind, value in metric.references.items():
         kinds.setdefault(value, []).append(kind)
     expected = [f"{listed(several)} {f'{value:g}'.replace('-', '−')}" for value, several in sorted(kinds.items())]
-    return [tag("code", reading.metric), f" · {reading.harm} · expected of known kinds of model: {', '.join(expected)}"]
+    return [tag("code", metric.name), f" · {metric.harm} · expected of known kinds of model: {', '.join(expected)}"]
 
 
 # -- groups ------------------------------------------------------------------------------------------------
 
 
-def _view(view: View, found: Sequence[tuple[str, Groups]], one: Result) -> tuple[list[Markup], list[Drawn]]:
+def _view(view: View, found: Sequence[tuple[str, Groups]], one: AnalysedRun) -> tuple[list[Markup], list[Drawn]]:
     """A view of all models: small figures side by side, and their gaps in one table."""
     along = [(model, groups) for model, groups in found if groups.points]
     apart = [(model, groups.shares) for model, groups in found if groups.shares]
@@ -145,7 +145,7 @@ def _tint(gap: float) -> str:
 # -- what is missing ---------------------------------------------------------------------------------------
 
 
-def _unread(results: Sequence[Result]) -> Markup:
+def _unread(results: Sequence[AnalysedRun]) -> Markup:
     """The share of requests of each group from which nothing could be read, for models of which there are any."""
     some = [result for result in results if result.analysis.coverage.detected < result.analysis.coverage.asked]
     title = tag("h3", "Missing answers by group")
@@ -164,7 +164,7 @@ def _unread(results: Sequence[Result]) -> Markup:
             body.append(tag("tr", tag("th", said, scope="row"), *cells))
     caption = (
         "Share of requests without a readable answer. Bold: the groups differ by more than chance (chi-square, "
-        f"p < {SUSPICIOUS})." + (f" Nothing is missing of {listed(whole)}." if whole else "")
+        f"p < {NOTABLE_P})." + (f" Nothing is missing of {listed(whole)}." if whole else "")
     )
     missing = table(
         f"{results[0].column}: missing answers by group",
@@ -176,14 +176,14 @@ def _unread(results: Sequence[Result]) -> Markup:
     return joined([title, missing])
 
 
-def _lost(result: Result, stratum: str, group: str) -> Markup:
+def _lost(result: AnalysedRun, stratum: str, group: str) -> Markup:
     mine = [g for g in result.analysis.missing if (g.stratum, g.group) == (stratum, group)]
     lost, asked = sum(g.undetected + g.failed + g.absent for g in mine), sum(g.asked for g in mine)
-    uneven = any(test.stratum == stratum and test.p < SUSPICIOUS for test in result.analysis.imbalances)
+    uneven = any(test.stratum == stratum and test.p < NOTABLE_P for test in result.analysis.imbalances)
     return cell(percent(lost, asked, 1), class_="n sure" if uneven else "n")
 
 
-def _notes(results: Sequence[Result]) -> list[Markup]:
+def _notes(results: Sequence[AnalysedRun]) -> list[Markup]:
     notes: dict[str, list[str]] = {}
     for result in results:
         for note in result.analysis.notes:
@@ -197,7 +197,7 @@ def _notes(results: Sequence[Result]) -> list[Markup]:
 # -- to look things up -------------------------------------------------------------------------------------
 
 
-def _every_metric(results: Sequence[Result], column: str) -> Markup:
+def _every_metric(results: Sequence[AnalysedRun], column: str) -> Markup:
     names = dict.fromkeys(n for r in results for n in r.analysis.metrics if n not in r.analysis.aliases)
     rows = [
         tag("tr", tag("th", breakable(name), scope="row"), *(_estimate(result, name) for result in results))
@@ -215,7 +215,7 @@ def _every_metric(results: Sequence[Result], column: str) -> Markup:
     return tag("details", tag("summary", f"All metrics ({len(rows):,})"), every)
 
 
-def _estimate(result: Result, name: str) -> Markup:
+def _estimate(result: AnalysedRun, name: str) -> Markup:
     value = result.value(name)
     if value is None or value.estimate is None:
         return cell(NOTHING, class_=None)
@@ -224,7 +224,7 @@ def _estimate(result: Result, name: str) -> Markup:
     return cell(joined([escaped(text) for text in [*said, *span]]), value.estimate, class_=None)
 
 
-def _examples(results: Sequence[Result], column: str) -> Markup:
+def _examples(results: Sequence[AnalysedRun], column: str) -> Markup:
     """A few answers of every label, so that readers can judge for themselves how answers were read."""
     items = []
     for result in results:

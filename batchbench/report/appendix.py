@@ -7,17 +7,17 @@ from urllib.parse import quote
 
 from batchbench.core import money
 from batchbench.report.draw import breakable, cell, head, stamped, table
-from batchbench.report.gather import Cost, Result
+from batchbench.report.formats import NOTHING, day, listed, percent
+from batchbench.report.gather import AnalysedRun, Cost
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import models
 from batchbench.report.tables import Table, as_csv
-from batchbench.report.words import NOTHING, day, listed, percent
 
 SAFE = "!$()*+,-./:;=?@[]^_`{|}~"  # in the address of a link, besides letters and digits
 KINDS = ("refused", "filtered", "truncated", "failed", "absent")
 
 
-def came_back(results: Sequence[Result]) -> Markup:
+def came_back(results: Sequence[AnalysedRun]) -> Markup:
     """What became of every request: readable shares of all models and probes, and each run in detail."""
     columns = list(dict.fromkeys(result.column for result in results))
     found = {(result.model, result.column): result for result in results}
@@ -50,7 +50,7 @@ def came_back(results: Sequence[Result]) -> Markup:
     )
 
 
-def _readable(result: Result | None) -> Markup:
+def _readable(result: AnalysedRun | None) -> Markup:
     if result is None:
         return cell(NOTHING, class_=None)
     coverage = result.analysis.coverage
@@ -65,7 +65,7 @@ def _readable(result: Result | None) -> Markup:
     return cell(joined([escaped(percent(detected, asked, 1)), bar]), detected / max(1, asked), class_=None)
 
 
-def _kinds(results: Sequence[Result]) -> Markup:
+def _kinds(results: Sequence[AnalysedRun]) -> Markup:
     rows = []
     for result in results:
         asked = result.analysis.coverage.asked
@@ -92,7 +92,7 @@ def _kinds(results: Sequence[Result]) -> Markup:
 # -- costs -------------------------------------------------------------------------------------------------
 
 
-def costs(results: Sequence[Result]) -> Markup:
+def costs(results: Sequence[AnalysedRun]) -> Markup:
     """What each model was expected to cost and did cost, and each run in detail."""
     known = [(result, result.cost) for result in results if result.cost]
     if not known:
@@ -133,7 +133,7 @@ def costs(results: Sequence[Result]) -> Markup:
     )
 
 
-def _spent(known: Sequence[tuple[Result, Cost]]) -> list[str]:
+def _spent(known: Sequence[tuple[AnalysedRun, Cost]]) -> list[str]:
     real = [cost.spent for result, cost in known if not result.analysis.origin.emulated]
     emulated = [cost.spent for result, cost in known if result.analysis.origin.emulated]
     said = [f"{_dollars(sum(real))} were spent. "] if real else []
@@ -162,7 +162,7 @@ def _dollars(micro: int) -> str:
 # -- method ------------------------------------------------------------------------------------------------
 
 
-def method(results: Sequence[Result]) -> Markup:
+def method(results: Sequence[AnalysedRun]) -> Markup:
     """How numbers were made, and from what."""
     replicates = sorted({f"{result.analysis.replicates:,}" for result in results})
     seeds = sorted({str(result.analysis.seed) for result in results})
@@ -198,7 +198,7 @@ def method(results: Sequence[Result]) -> Markup:
     )
 
 
-def _run(result: Result) -> Markup:
+def _run(result: AnalysedRun) -> Markup:
     analysis, found = result.analysis, result.provenance
     days = [day(at) for at in (found.first, found.last) if at is not None]
     items = found.items or analysis.coverage.items
