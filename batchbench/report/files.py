@@ -1,4 +1,4 @@
-"""IO: the report as files: tables in CSV, Markdown and LaTeX, figures in SVG and PNG, everything in JSON."""
+"""IO: the files beside the page: tables in CSV, Markdown and LaTeX, figures in SVG and PNG, everything in JSON."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from batchbench.core.store import Store
 from batchbench.core.text import BIDI
 from batchbench.report import draw, tables
 from batchbench.report.gather import AnalysedRun, Cost, Provenance
-from batchbench.report.probe_section import Drawn
+from batchbench.report.probe_section import FigureFile
 from batchbench.report.shares import Groups
 from batchbench.report.tables import Table
 
 FORMAT = 1  # of report.json
-OWN = re.compile(r"(figures/)?[A-Za-z0-9_-]+\.(csv|md|tex|svg|png|json)")
+OWN_FILES = re.compile(r"(figures/)?[A-Za-z0-9_-]+\.(csv|md|tex|svg|png|json)")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,42 +33,41 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """The report for programs."""
+    """The content of report.json."""
 
     format: int = FORMAT
     batchbench: str = __version__
     title: str
     results: list[Entry]
-    files: list[str] = []  # that stand beside this one
+    files: list[str] = []  # all other files of the report, except the page
 
 
 def files_folder(out: Path) -> Path:
-    """Where the files of a report are."""
+    """The folder for the files of the report `out`."""
     return out.with_name(f"{out.stem}-files")
 
 
-def document(title: str, results: Sequence[AnalysedRun], *, examples: bool = True, files: Sequence[str] = ()) -> bytes:
-    """The report as JSON."""
+def document(title: str, runs: Sequence[AnalysedRun], *, examples: bool = True, files: Sequence[str] = ()) -> bytes:
+    """The content of report.json; without `examples`, the example answers are left out."""
     entries = [
         Entry(
-            probe=result.column,
-            model=result.model,
-            stamps=result.stamps,
-            analysis=_lean(result.analysis, examples=examples),
-            groups=result.groups,
-            cost=result.cost,
-            provenance=result.provenance,
+            probe=run.column,
+            model=run.model,
+            stamps=run.stamps,
+            analysis=_without_aliases(run.analysis, examples=examples),
+            groups=run.groups,
+            cost=run.cost,
+            provenance=run.provenance,
         )
-        for result in results
+        for run in runs
     ]
     content = msgspec.json.encode(Document(title=title, results=entries, files=list(files)))
-    for letter in BIDI:  # the same text, spelt so that nobody's editor is turned round by it
+    for letter in BIDI:  # as JSON escapes, so that they do not reorder text in an editor
         content = content.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
     return content
 
 
-def _lean(analysis: Analysis, *, examples: bool) -> Analysis:
-    """An analysis without the second copies of metrics that have two names."""
+def _without_aliases(analysis: Analysis, *, examples: bool) -> Analysis:
     metrics = {name: value for name, value in analysis.metrics.items() if name not in analysis.aliases}
     return msgspec.structs.replace(analysis, metrics=metrics, examples=analysis.examples if examples else [])
 
@@ -77,46 +76,46 @@ def write(
     store: Store,
     target: Path,
     title: str,
-    results: Sequence[AnalysedRun],
-    found: Sequence[Table],
-    figures: Sequence[Drawn],
+    runs: Sequence[AnalysedRun],
+    data: Sequence[Table],
+    figures: Sequence[FigureFile],
 ) -> None:
-    """Replace the files of the last report; files that are not ours are left alone."""
-    headline = tables.headline(results)
+    """Replace the files of the last report in the folder `target`; other files are not touched."""
+    headline = tables.headline(runs)
     content: dict[str, bytes] = {
         "headline.md": tables.as_markdown(headline).encode(),
         "headline.tex": tables.as_latex(headline).encode(),
     }
-    for table in [*found, tables.examples(results)]:
+    for table in [*data, tables.examples(runs)]:
         content[f"{table.name}.csv"] = tables.as_csv(table).encode()
-    stamps = list(dict.fromkeys(stamp.partition(":")[0] for result in results for stamp in result.stamps))
-    raster = png_converter()
+    stamps = list(dict.fromkeys(stamp.partition(":")[0] for run in runs for stamp in run.stamps))
+    to_png = png_converter()
     for name, heading, figure in figures:
-        drawing = draw.alone(figure, heading, stamps)
-        content[f"figures/{name}.svg"] = drawing.encode()
-        if raster:
-            content[f"figures/{name}.png"] = raster(drawing)
-    _remove_last(target)
-    for name, data in content.items():
-        store.write(target / name, data, last=False)
-    store.write(target / "report.json", document(title, results, files=sorted(content)))
+        svg = draw.standalone(figure, heading, stamps)
+        content[f"figures/{name}.svg"] = svg.encode()
+        if to_png:
+            content[f"figures/{name}.png"] = to_png(svg)
+    _remove_last_report(target)
+    for name, file_content in content.items():
+        store.write(target / name, file_content, last=False)
+    store.write(target / "report.json", document(title, runs, files=sorted(content)))
 
 
 def png_converter() -> Callable[[str], bytes] | None:
-    """What makes PNG of SVG, where the extra `png` is installed."""
+    """The function from SVG to PNG; None if the extra `png` is not installed."""
     try:
         import resvg_py
     except ImportError:
         return None
-    return lambda drawing: bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=2))
+    return lambda svg: bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=2))
 
 
-def _remove_last(target: Path) -> None:
-    """Remove what the last report put here, by its own list, so that no figure of a former model stays behind."""
+def _remove_last_report(target: Path) -> None:
+    """Remove the files that the last report lists, so that no figure of a former model is left."""
     try:
         last = msgspec.json.decode((target / "report.json").read_bytes(), type=Document)
     except (OSError, ValueError, RecursionError):
         return
     for name in last.files:
-        if OWN.fullmatch(name):
+        if OWN_FILES.fullmatch(name):
             (target / name).unlink(missing_ok=True)

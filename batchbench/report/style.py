@@ -1,11 +1,11 @@
-"""Colours and type of a report; the same for a page, in light and dark, and for a figure that stands alone."""
+"""Colours and CSS of a report: of the page, light and dark, and of a figure in a file of its own."""
 
 import base64
 import hashlib
 import re
 from importlib import resources
 
-# Blue to vermilion, after Okabe and Ito: told apart by people with any kind of colour vision, and in grey.
+# Blue to vermilion, after Okabe and Ito: distinguishable with any kind of colour vision, and in grey.
 LIGHT = {
     "paper": "#ffffff",
     "wash": "#f5f7f9",
@@ -59,22 +59,22 @@ DARK = {
 
 
 def page() -> str:
-    """The style of a page."""
+    """The CSS of a page."""
     light, dark = (":root{" + "".join(f"--{name}:{value};" for name, value in x.items()) + "}" for x in (LIGHT, DARK))
     dark_screen = f"@media screen and (prefers-color-scheme: dark){{{dark}}}"
     return "\n".join([light, dark_screen, asset("figure.css"), asset("page.css")])
 
 
-def alone() -> str:
-    """The style of a figure that stands alone, in the light colours."""
+def standalone_figure() -> str:
+    """The CSS of a figure in a file of its own, in the light colours."""
     return re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], asset("figure.css"))
 
 
 def asset(name: str) -> str:
-    """A text file that comes with this package."""
+    """A text file of this package."""
     return resources.files("batchbench.report").joinpath(name).read_text("utf-8")
 
 
 def hashed(text: str) -> str:
-    """How a content security policy names exactly this inline text."""
+    """The source expression that allows exactly this inline text in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -227,4 +227,4 @@ def test_an_analysis_is_read_or_refused(analysed: Path, data: st.DataObject) -> 
     path = analysed / "other.json"
     path.write_bytes(data.draw(mutants([(analysed / "metrics.json").read_bytes()])))
     with ALLOWED:
-        gather.analysis(path)
+        gather.read_analysis(path)

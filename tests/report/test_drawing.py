@@ -66,7 +66,7 @@ def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
 def test_labels_on_one_line_never_overlap(places: list[tuple[float, str]]) -> None:
     places.sort()
     lines: dict[int, list[tuple[float, float]]] = {}
-    for (place, text), level in zip(places, axis.levels(places), strict=True):
+    for (place, text), level in zip(places, axis.line_numbers(places), strict=True):
         lines.setdefault(level, []).append(axis.span(place, text))
     for several in lines.values():
         assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(several)))
@@ -75,7 +75,7 @@ def test_labels_on_one_line_never_overlap(places: list[tuple[float, str]]) -> No
 def test_labels_at_the_ends_lean_inwards() -> None:
     assert [axis.anchor(place, "stereotyping") for place in (4.5, 50, 95.5)] == ["start", "middle", "end"]
     near = [(4.5, "stereotyping and anti-stereotyping"), (90.0, "unbiased")]
-    assert axis.levels(near) == [0, 1]
+    assert axis.line_numbers(near) == [0, 1]
 
 
 def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
@@ -194,5 +194,5 @@ def test_dots_of_all_series_are_drawn_and_read_aloud() -> None:
     figure = panels.dots("a model", ["high"], ["male", "female"], several, 1.0, {"male": "men"})
     assert figure.inside.count('class="dot ') == 2
     assert figure.label == "a model. high: men 60%, female 40%."
-    assert panels.ceiling(several) == 0.8
-    assert math.isclose(panels.together([figure] * 4, None).height, 2 * (figure.height + 12))
+    assert panels.scale_end(several) == 0.8
+    assert math.isclose(panels.combined([figure] * 4, None).height, 2 * (figure.height + 12))

@@ -76,4 +76,4 @@ def _chosen(store: "Store", names: list[str], models: list[str]) -> list[Path]:
 def _probe(folder: Path) -> str:
     from batchbench.report import gather
 
-    return gather.analysis(folder / "metrics.json").probe
+    return gather.read_analysis(folder / "metrics.json").probe
