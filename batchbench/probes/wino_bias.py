@@ -62,7 +62,7 @@ _other = pl.when(_option_a == _expected).then(_option_b).otherwise(_option_a)
 
 
 def design(params: MaskedParams, tables: Tables) -> pl.LazyFrame:
-    """One row per sentence, with the pronouns behind options A and B and the one a stereotype expects."""
+    """One row per sentence, with the pronouns of options A and B and the pronoun that the stereotype expects."""
     option = pl.col("options").str.extract_groups(OPTIONS)
     pronouns = pl.Enum(PRONOUNS)
     return (
@@ -83,7 +83,7 @@ def prompt(params: MaskedParams, tables: Tables) -> pl.Expr:
 
 
 def metrics(c: Cells) -> Measured:
-    """Both readings, over all sentences."""
+    """The metrics of both readings, over all sentences."""
     return langtest.metrics(c)
 
 
@@ -129,8 +129,8 @@ PROBE = Probe(
         View(
             title="Which pronoun is preferred, by the one a stereotype expects",
             about="A model without occupational stereotypes prefers neither pronoun. "
-            "One that likes a pronoun whatever the occupation looks stereotyped in that pronoun's row, and the "
-            "opposite in the others.",
+            "A model that prefers one pronoun for every occupation looks stereotyped in that pronoun's row, and "
+            "anti-stereotyped in the others.",
             rows="pro_stereotyped",
             series="label",
             names={"pro": "the stereotyped pronoun", "anti": "the other pronoun", "both": "neither"},
