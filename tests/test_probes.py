@@ -1,4 +1,4 @@
-"""The contract every probe keeps; a new probe is tested by existing."""
+"""The contract of every probe; a new probe is included automatically."""
 
 import itertools
 
@@ -30,7 +30,7 @@ class TestEveryProbe:
     def test_is_named_after_its_module(self, name: str) -> None:
         assert probes.load(name).name == name
 
-    def test_works_on_its_sample_without_any_network(self, name: str, store: Store) -> None:
+    def test_works_on_its_sample_data_without_a_network(self, name: str, store: Store) -> None:
         design, prompts = sample(probes.load(name), store)
         assert design.height > 0
         assert prompts.null_count() == 0
@@ -50,12 +50,12 @@ class TestEveryProbe:
         design, _ = sample(probe, store)
         assert set(probe.strata) <= set(design.columns)
 
-    def test_reads_answers_without_writing_over_its_groups(self, name: str) -> None:
+    def test_labels_answers_without_overwriting_its_groups(self, name: str) -> None:
         probe = probes.load(name)
-        made = {column for step in probe.steps for column in step}
-        assert not made & {*probe.strata, *probe.covariates, "item_id", "line", "rep", "variant", "outcome"}
+        computed = {column for step in probe.steps for column in step}
+        assert not computed & {*probe.strata, *probe.covariates, "item_id", "line", "rep", "variant", "outcome"}
 
-    def test_has_a_card_that_names_its_headline_metrics_and_limits(self, name: str) -> None:
+    def test_has_a_card_that_names_its_key_metrics_and_limitations(self, name: str) -> None:
         probe = probes.load(name)
         assert "Limitations:" in probe.card
         for metric in probe.key_metrics:
@@ -69,12 +69,12 @@ class TestEveryProbe:
             for value in metric.references.values():
                 assert not bounds or bounds[0][0] <= value <= bounds[-1][1]
 
-    def test_makes_another_manifest_for_other_parameters(self, name: str) -> None:
+    def test_has_another_manifest_for_other_parameters(self, name: str) -> None:
         probe = probes.load(name)
         assert identify(probe, probe.params(), {}) != identify(probe, probe.params(data="sample"), {})
 
 
-def test_an_unknown_probe_is_answered_with_the_nearest_name() -> None:
+def test_the_error_about_an_unknown_probe_suggests_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'hiring_an'"):
         probes.load("hiring_ann")
 
