@@ -1,4 +1,4 @@
-"""The small models that the tests of this folder share; without the extra `mlm` the folder is skipped."""
+"""The small models that the tests of this folder share. Without the extra `mlm` these tests are skipped."""
 
 import os
 from collections import Counter
@@ -9,14 +9,14 @@ import pytest
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 
-# Models this small are slower on many threads than on one, and on a busy machine a hundred times.
+# Such small models are slower on many threads than on one; on a busy machine, a hundred times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PRONOUNS = ("he", "she", "his", "her", "him")
 
 
 @pytest.fixture(scope="session")
 def made(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A BERT and a RoBERTa, and the same BERT for onnxruntime."""
+    """A BERT and a RoBERTa, and both for onnxruntime."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("onnx")

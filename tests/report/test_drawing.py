@@ -1,4 +1,4 @@
-"""Figures and the numbers in them: where things are drawn, and that nothing is drawn over anything else."""
+"""Figures and formats: positions, labels that do not overlap, shares of groups."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ def estimate(value: float | None, half: float = 0.1) -> MetricEstimate:
 # -- text --------------------------------------------------------------------------------------------------
 
 
-def test_only_markup_is_markup() -> None:
+def test_text_that_is_not_markup_is_escaped() -> None:
     assert tag("b", "<i>", Markup("<i></i>"), title='"') == '<b title="&quot;">&lt;i&gt;<i></i></b>'
     assert escaped("\x1b\u202e&") == "\\x1b\\u202e&amp;"
     assert tag("input", hidden=True, value=None) == "<input hidden>"
@@ -48,7 +48,7 @@ def test_only_markup_is_markup() -> None:
         (formats.counted(1, "model"), "1 model"),
     ],
 )
-def test_numbers_are_written_for_people(found: str, shown: str) -> None:
+def test_numbers_are_formatted_for_people(found: str, shown: str) -> None:
     assert found == shown
 
 
@@ -56,29 +56,29 @@ def test_numbers_are_written_for_people(found: str, shown: str) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
-def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
+def test_ticks_are_few_and_inside_the_axis(low: float, span: float) -> None:
     found = axis.ticks(low, low + span)
     assert 1 <= len(found) <= 8
     assert all(low - span * 1e-6 <= tick <= low + span * (1 + 1e-6) for tick in found)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.text("abcdefgh", min_size=1, max_size=20)), max_size=6))
-def test_labels_on_one_line_never_overlap(places: list[tuple[float, str]]) -> None:
-    places.sort()
+def test_labels_on_one_line_never_overlap(labels: list[tuple[float, str]]) -> None:
+    labels.sort()
     lines: dict[int, list[tuple[float, float]]] = {}
-    for (place, text), level in zip(places, axis.line_numbers(places), strict=True):
-        lines.setdefault(level, []).append(axis.span(place, text))
+    for (position, text), line in zip(labels, axis.line_numbers(labels), strict=True):
+        lines.setdefault(line, []).append(axis.span(position, text))
     for several in lines.values():
         assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(several)))
 
 
-def test_labels_at_the_ends_lean_inwards() -> None:
+def test_labels_at_the_ends_are_anchored_inwards() -> None:
     assert [axis.anchor(place, "stereotyping") for place in (4.5, 50, 95.5)] == ["start", "middle", "end"]
     near = [(4.5, "stereotyping and anti-stereotyping"), (90.0, "unbiased")]
     assert axis.line_numbers(near) == [0, 1]
 
 
-def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
+def test_an_axis_contains_its_data_and_stays_within_the_limits() -> None:
     assert axis.around([0.1, 0.4], (0.0, 1.0)).low == pytest.approx(0.082)
     assert axis.around([0.0, 1.0], (0.0, 1.0)) == Axis(low=0.0, high=1.0)
     assert axis.around([0.3], (0.0, 1.0)).high > 0.3
@@ -100,7 +100,7 @@ def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
 
 
 @pytest.mark.parametrize("name", probes.names())
-def test_every_reading_of_every_probe_can_be_drawn(name: str) -> None:
+def test_every_key_metric_of_every_probe_can_be_drawn(name: str) -> None:
     for metric in probes.load(name).key_metrics:
         for values in ([], [estimate(None)], [estimate(0.0, 0.0)], [estimate(0.01, 0.001), estimate(0.99, 0.02)]):
             figure = forest.forest(metric, [(f"model {n}", value) for n, value in enumerate(values)])
@@ -170,7 +170,7 @@ def test_the_line_through_a_scatter_has_the_slope_of_the_metric() -> None:
 
 
 @given(st.floats(0, 1), st.integers(1, 10**6))
-def test_wilson_surrounds_the_share_and_never_leaves_what_is_possible(share: float, items: int) -> None:
+def test_wilsons_interval_contains_the_share_and_stays_between_0_and_1(share: float, items: int) -> None:
     low, high = shares.wilson(share, items)
     assert 0 <= low <= share + 1e-12
     assert share - 1e-12 <= high <= 1
@@ -186,7 +186,7 @@ def test_every_probe_has_views_of_its_groups(name: str) -> None:
         assert view.label is None or view.label in probe.labels
 
 
-def test_dots_of_all_series_are_drawn_and_read_aloud() -> None:
+def test_dots_of_all_series_are_drawn_and_described() -> None:
     several = [
         Share(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
         for series, share in {"male": 0.6, "female": 0.4}.items()
