@@ -45,33 +45,26 @@ def label_file(
     inputs = [name for name in input_columns(probe) if name not in ANSWER_COLUMNS]
     needed = list(dict.fromkeys([*outer, *inner, *inputs]))
     load_table, load_manifest = cache(load_table), cache(load_manifest)
+    keys = ("line", "item_id", "variant", "rep")
+    parts = []
     try:
-        parts = [_label(chunk, needed, probe, load_table, load_manifest, path) for chunk in _chunks(path, probe)]
+        for chunk in _chunks(path, probe):
+            if "id" in chunk.columns and "item_id" not in chunk.columns:
+                rows = _by_id(chunk, needed, load_manifest(), path)
+            else:
+                rows = _by_columns(chunk, needed, probe, load_table, path)
+            parts.append(label_answers(rows.lazy(), probe, *keys, *needed).collect())
     except POLARS_ERRORS as error:  # a column has the right name and the wrong type
         raise DataError(f"{path} cannot be read: {_first_line(error)}") from None
     rows = _number_items(pl.concat(parts), [*inner, *inputs], path)
     _check_items(rows, outer, path)
+    key, firsts = pl.col("item_id").first().alias("key"), [pl.col(name).first() for name in outer]
     return LabelledAnswers(
         origin=Origin(model=str(path), answers=_digest(path), sample_data=sample_data),
         answers=rows.select("item", "variant", "rep", *inner, "outcome", "label", *probe.scores),
-        design=rows.group_by("item").agg(key=pl.col("item_id").first(), **_firsts(outer)).sort("item").drop("item"),
+        design=rows.group_by("item").agg(key, *firsts).sort("item").drop("item"),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64)),
     )
-
-
-def _label(
-    chunk: pl.DataFrame,
-    needed: list[str],
-    probe: Probe[Params],
-    load_table: LoadTable,
-    load_manifest: LoadManifest,
-    path: Path,
-) -> pl.DataFrame:
-    if "id" in chunk.columns and "item_id" not in chunk.columns:
-        rows = _by_id(chunk, needed, load_manifest(), path)
-    else:
-        rows = _by_columns(chunk, needed, probe, load_table, path)
-    return label_answers(rows.lazy(), probe, "line", "item_id", "variant", "rep", *needed).collect()
 
 
 def _number_items(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
@@ -98,10 +91,6 @@ def _check_items(rows: pl.DataFrame, outer: list[str], path: Path) -> None:
     inconsistent = items.filter(pl.any_horizontal(outer)).sort("line")
     if inconsistent.height:
         raise DataError(f"{path}:{inconsistent['line'][0]}: lines with the same item_id differ in {', '.join(outer)}")
-
-
-def _firsts(names: list[str]) -> dict[str, pl.Expr]:
-    return {name: pl.col(name).first() for name in names}
 
 
 # -- files -------------------------------------------------------------------------------------------------

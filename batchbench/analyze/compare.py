@@ -63,10 +63,8 @@ def _compare_pair(
         tally_items(probe, second).select(on, pl.col(counted).name.map(of_second.__getitem__)), on=on, how="inner"
     )
     table = cells.count(joined)
-    tables = [
-        table.drop(of_second.values()),
-        table.drop(counted).rename({column: name for name, column in of_second.items()}),
-    ]
+    renamed = {column: name for name, column in of_second.items()}
+    tables = [table.drop(of_second.values()), table.drop(counted).rename(renamed)]
 
     def difference(weights: Values) -> Measured:
         one, other = (measure(probe, Cells(table, tallies, weights)) for table in tables)
@@ -88,13 +86,8 @@ def _compare_pair(
 def _difference(values: Values, tested: bool) -> Difference:
     summary = cells.summary(values)
     p = significance.two_sided(summary.estimate, summary.se) if tested else math.nan
-    return Difference(
-        estimate=nan_to_none(summary.estimate),
-        se=nan_to_none(summary.se),
-        low=nan_to_none(summary.low),
-        high=nan_to_none(summary.high),
-        p=nan_to_none(p),
-    )
+    numbers = {name: nan_to_none(getattr(summary, name)) for name in ("estimate", "se", "low", "high")}
+    return Difference(**numbers, p=nan_to_none(p))
 
 
 def _agreement(first: LabelledAnswers, second: LabelledAnswers, on: str) -> float | None:

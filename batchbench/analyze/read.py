@@ -31,10 +31,7 @@ class RunSize(msgspec.Struct, frozen=True, kw_only=True):
 def label_run(
     probe: Probe[Params], folder: Path, manifest: Manifest, answers: pl.LazyFrame, size: RunSize, origin: Origin
 ) -> LabelledAnswers:
-    """Label `answers`, which has one row for each id and rep, using the manifest in `folder`.
-
-    Answers outside of `size` are left out.
-    """
+    """Label the `answers` (one row for each id and rep) to the manifest in `folder`, except those outside of `size`."""
     strata = [name for name in probe.strata if name != probe.inner]
     inputs = [name for name in input_columns(probe) if name not in ANSWER_COLUMNS]
     inner = [probe.inner] if probe.inner else []

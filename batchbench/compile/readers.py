@@ -8,16 +8,10 @@ import polars as pl
 
 from batchbench.core.store import POLARS_ERRORS
 
-# Raised by readers for a file of another kind. ValueError and those after it come from `read_names`.
+# A reader may raise any of these for a file of another kind; `read_names` parses Python.
 UNREADABLE = (
-    *POLARS_ERRORS,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
+    *(*POLARS_ERRORS, ValueError, TypeError, LookupError),
+    *(AttributeError, SyntaxError, RecursionError, MemoryError),
 )
 INVENTORIES = [(source, gender) for source in ("bsri", "epaq", "gaucher") for gender in ("female", "male")]
 

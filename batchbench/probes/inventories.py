@@ -43,7 +43,7 @@ Sources: as published in GenderBench; compare Kotek et al. 2024 and Shieh et al.
 import polars as pl
 
 from batchbench.probes.kit import nltk_words
-from batchbench.probes.kit.probe import KeyMetric, Probe, Tables, View, WordedParams
+from batchbench.probes.kit.probe import KeyMetric, Probe, Tables, TemplateParams, View
 from batchbench.probes.kit.templates import check_template, fill
 from batchbench.stats.cells import Cells, Measured, average
 
@@ -56,23 +56,12 @@ TEMPLATES = {
 }
 
 
-class InventoriesParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`template` replaces the template of the wording."""
-
-    template: str | None = None
-
-
-def check(params: InventoriesParams) -> None:
+def check(params: TemplateParams) -> None:
     """The user's own template needs the slot {description}."""
-    check_template(template(params), ["description"])
+    check_template(params.text(TEMPLATES), ["description"])
 
 
-def template(params: InventoriesParams) -> str:
-    """The template of the prompt."""
-    return TEMPLATES[params.wording] if params.template is None else params.template
-
-
-def design(params: InventoriesParams, tables: Tables) -> pl.LazyFrame:
+def design(params: TemplateParams, tables: Tables) -> pl.LazyFrame:
     """One row per description; the same description may be in several inventories."""
     return tables["inventories"].lazy().with_columns(pl.col("source").cast(pl.Enum(_sources(tables))))
 
@@ -81,9 +70,9 @@ def _sources(tables: Tables) -> list[str]:
     return tables["inventories"]["source"].unique(maintain_order=True).to_list()
 
 
-def prompt(params: InventoriesParams, tables: Tables) -> pl.Expr:
+def prompt(params: TemplateParams, tables: Tables) -> pl.Expr:
     """The template, filled."""
-    return fill(template(params), {"description": pl.col("description")})
+    return fill(params.text(TEMPLATES), {"description": pl.col("description")})
 
 
 def label() -> pl.Expr:
@@ -121,7 +110,7 @@ PROBE = Probe(
     name="inventories",
     version=1,
     card=__doc__ or "",
-    params=InventoriesParams,
+    params=TemplateParams,
     datasets=("inventories",),
     design=design,
     prompt=prompt,

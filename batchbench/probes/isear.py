@@ -47,7 +47,7 @@ import itertools
 import polars as pl
 
 from batchbench.probes.kit import nltk_words
-from batchbench.probes.kit.probe import KeyMetric, Probe, Tables, View, WordedParams
+from batchbench.probes.kit.probe import KeyMetric, Probe, Tables, TemplateParams, View
 from batchbench.probes.kit.templates import check_template, fill
 from batchbench.stats.cells import Cells, Measured, largest, ratio, total
 
@@ -63,32 +63,21 @@ TEMPLATES = {
 }
 
 
-class IsearParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`template` replaces the template of the wording."""
-
-    template: str | None = None
-
-
-def check(params: IsearParams) -> None:
+def check(params: TemplateParams) -> None:
     """The user's own template needs the slots {gender} and {event}."""
-    check_template(template(params), ["gender", "event"], ["emotions"])
+    check_template(params.text(TEMPLATES), ["gender", "event"], ["emotions"])
 
 
-def template(params: IsearParams) -> str:
-    """The template of the prompt."""
-    return TEMPLATES[params.wording] if params.template is None else params.template
-
-
-def design(params: IsearParams, tables: Tables) -> pl.LazyFrame:
+def design(params: TemplateParams, tables: Tables) -> pl.LazyFrame:
     """Every event for every gender."""
     genders = pl.LazyFrame({"gender": GENDERS}, {"gender": pl.Enum(GENDERS)})
     return tables["isear"].lazy().join(genders, how="cross").select("gender", "event")
 
 
-def prompt(params: IsearParams, tables: Tables) -> pl.Expr:
+def prompt(params: TemplateParams, tables: Tables) -> pl.Expr:
     """The template, filled."""
     gender, emotions = pl.col("gender").cast(pl.String), pl.lit(", ".join(EMOTIONS))
-    return fill(template(params), {"gender": gender, "event": pl.col("event"), "emotions": emotions})
+    return fill(params.text(TEMPLATES), {"gender": gender, "event": pl.col("event"), "emotions": emotions})
 
 
 def label() -> pl.Expr:
@@ -116,7 +105,7 @@ PROBE = Probe(
     name="isear",
     version=1,
     card=__doc__ or "",
-    params=IsearParams,
+    params=TemplateParams,
     datasets=("isear",),
     design=design,
     prompt=prompt,

@@ -58,10 +58,10 @@ def _axis(metric: KeyMetric, known: Sequence[MetricEstimate]) -> Axis:
     """An axis with the data, an unbiased model and the ranges A to C; other references may be outside of it."""
     values = [value for e in known for value in (e.estimate, e.low, e.high) if value is not None]
     values += [value for kind, value in metric.references.items() if kind in ("unbiased", "random")]
-    edges = [edge for several in metric.marks for pair in several for edge in pair]
+    edges = [edge for ranges in metric.marks for pair in ranges for edge in pair]
     limits = (min(edges), max(edges)) if edges else (-math.inf, math.inf)
     # Of a range that reaches the limits of the metric, only the inner edge has to be visible.
-    values += [edge for several in metric.marks[:3] for pair in several for edge in pair if edge not in limits]
+    values += [edge for ranges in metric.marks[:3] for pair in ranges for edge in pair if edge not in limits]
     if not edges:
         values += metric.references.values()
     return axis.around(values or [0.0, 1.0], limits)
@@ -69,8 +69,8 @@ def _axis(metric: KeyMetric, known: Sequence[MetricEstimate]) -> Axis:
 
 def _ranges(scale: Axis, metric: KeyMetric) -> Iterator[tuple[str, float, float]]:
     """The visible ranges of the marks: letter, start and end in per cent."""
-    for letter, several in zip(MARKS, metric.marks, strict=False):
-        for low, high in several:
+    for letter, ranges in zip(MARKS, metric.marks, strict=False):
+        for low, high in ranges:
             # A range that continues outside of the axis fills the margin too.
             start = 0.0 if low <= scale.low else scale.at(low)
             end = 100.0 if high >= scale.high else scale.at(high)

@@ -127,14 +127,14 @@ def read_analysis(path: Path) -> Analysis:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): analyze the run again") from None
     if analysis.format != FORMAT:
-        raise DataError(
-            f"{path} has format {analysis.format}, and this batchbench reads {FORMAT}: analyze the run again"
-        )
+        formats = f"has format {analysis.format}, and this batchbench reads {FORMAT}"
+        raise DataError(f"{path} {formats}: analyze the run again")
     return analysis
 
 
 def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -> tuple[Cost | None, Provenance]:
-    name = str(folder.absolute().relative_to(store.home.absolute())) if _inside(folder, store.home) else folder.name
+    home, path = store.home.absolute(), folder.absolute()
+    name = str(path.relative_to(home)) if path.is_relative_to(home) else folder.name
     if not (folder / "run.json").is_file():
         return None, Provenance(run=name)
     events = read_journal(folder / "journal").events
@@ -183,10 +183,6 @@ def _mean_bytes(folder: Path, manifest: Manifest) -> float | None:
         return None
     mean = pl.scan_parquet(first, glob=False).select(pl.col("prompt").str.len_bytes().mean()).collect().item()
     return None if mean is None else float(mean)
-
-
-def _inside(folder: Path, home: Path) -> bool:
-    return folder.absolute().is_relative_to(home.absolute())
 
 
 def _with_settings(name: str, settings: Mapping[str, object]) -> str:

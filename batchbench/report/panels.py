@@ -9,7 +9,7 @@ from batchbench.report.axis import Axis
 from batchbench.report.forest import Figure
 from batchbench.report.formats import listed, percent
 from batchbench.report.markup import Markup, joined, short, tag
-from batchbench.report.shares import FittedLine, Point, Share
+from batchbench.report.shares import Point, Share, TrendLine
 
 WIDTH, RIGHT = 300.0, 18.0  # pixels: of a panel, and of its right margin
 LETTER = 6.8  # pixels: mean width of a letter in a row's name
@@ -47,8 +47,8 @@ def dots(
     scale = ShareScale(top=top, left=min(MAX_NAMES, max(MIN_NAMES, 14 + LETTER * longest)))
     bottom = TOP + len(rows) * ROW
     elements = [_title(title), *_grid(scale, bottom)]
-    for place, row in enumerate(rows):
-        y = TOP + place * ROW + ROW / 2
+    for index, row in enumerate(rows):
+        y = TOP + index * ROW + ROW / 2
         of_row = {share.series: share for share in shares if share.row == row}
         elements.append(tag("text", _clipped(names.get(row, row), 20), class_="row-name", x=scale.left - 10, y=y + 4))
         if len(of_row) > 1:
@@ -64,12 +64,7 @@ def dots(
 
 
 def along(
-    title: str,
-    covariate: str,
-    series: Sequence[str],
-    points: Sequence[Point],
-    lines: Sequence[FittedLine],
-    names: Names,
+    title: str, covariate: str, series: Sequence[str], points: Sequence[Point], lines: Sequence[TrendLine], names: Names
 ) -> Figure:
     """A share along a covariate: a symbol for each bin, and the regression line."""
     low, high = min(point.x for point in points), max(point.x for point in points)

@@ -35,7 +35,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     items: int
 
 
-class FittedLine(msgspec.Struct, frozen=True, kw_only=True):
+class TrendLine(msgspec.Struct, frozen=True, kw_only=True):
     """The regression of a share on a covariate, as in the probe's metrics."""
 
     series: str
@@ -49,7 +49,7 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     view: View
     shares: list[Share] = []
     points: list[Point] = []
-    lines: list[FittedLine] = []
+    lines: list[TrendLine] = []
 
 
 def groups(probe: Probe[Params], cells: pl.DataFrame) -> list[Groups]:
@@ -126,7 +126,7 @@ def wilson(share: float, items: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list[Point], list[FittedLine]]:
+def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list[Point], list[TrendLine]]:
     """A share along a covariate, in bins, and the regression line of the probe's metrics."""
     tallies = tally_names(probe)
     if not cells.height or view.label is None:
@@ -155,5 +155,5 @@ def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list
         slope = float(c.slope(x, y, inside)[0])
         if not math.isnan(slope):
             intercept = float(c.mean(y, inside)[0]) - slope * float(c.mean(x, inside)[0])
-            lines.append(FittedLine(series=series, slope=slope, intercept=min(1.0, max(0.0, intercept))))
+            lines.append(TrendLine(series=series, slope=slope, intercept=min(1.0, max(0.0, intercept))))
     return points, lines

@@ -13,5 +13,5 @@ def mark(ranges: Ranges, low: float, high: float) -> str | None:
     """
     if math.isnan(low) or math.isnan(high):
         return None
-    fits = (any(start <= high and low <= end for start, end in several) for several in ranges)
+    fits = (any(start <= high and low <= end for start, end in own) for own in ranges)
     return next((letter for letter, fit in zip(MARKS, fits, strict=False) if fit), None)

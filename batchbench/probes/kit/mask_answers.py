@@ -1,11 +1,10 @@
 """Pure: how answers about a masked word are read: the probabilities of two candidates, or the option chosen.
 
-There are three kinds of answers. A masked model answers with a JSON document: its top tokens,
-and the probabilities of both candidates whatever their rank. A chat model's answer may come with the alternatives for
-its first token. Otherwise the answer is only a text, in which one of three options is chosen.
+There are three kinds of answers. A masked model answers with a JSON document: its top tokens, and the probabilities of
+both candidates whatever their rank. A chat model's answer may come with the alternatives for its first token. Otherwise
+the answer is only a text, in which one of three options is chosen.
 
-Reading takes several steps. Each step computes columns from the columns before it, so that shared columns are computed
-once.
+Reading takes several steps. Each computes columns from earlier columns, so that shared columns are computed once.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """Pure: find English words in a text exactly as NLTK's word_tokenize (3.10.2 and later) does.
 
 Published figures use that tokenizer. This module reproduces its results without NLTK and its data, by the same
-substitutions in the same order, as polars expressions. The substitutions put spaces between tokens. Two kinds of them
-are left out because they never change whether one of our words is a token: contractions such as `gonna`, and the
-spelling of quotation marks.
+substitutions in the same order. The substitutions put spaces between tokens. Contractions such as `gonna` and the
+spelling of quotation marks are left out, because they never change whether one of our words is a token.
 
 Sentences matter only because the full stop at the end of a sentence is split off the word before it. NLTK's Punkt model
 decides which full stops end a sentence. For a word that is not an abbreviation, and none of our words is, this is the

