@@ -124,7 +124,7 @@ async def connected(
         from batchbench.transport.mlm.batches import ModelSpool
 
         candidates = _candidates(store, folder)
-        async with ModelSpool(folder / "spool", store, client, contact.target.model, candidates).running() as spool:
+        async with ModelSpool(folder / "spool", store, contact.target.model, candidates).running() as spool:
             yield spool
     else:
         async with client.running():
