@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import emulator
+from batchbench import emulator, probes
 from tests.conftest import Run
 
 COMMANDS = ["compile", "analyze", "probes", "data"]
@@ -20,6 +20,13 @@ def test_every_command_has_help(batchbench: Run, command: str) -> None:
     assert ran.returncode == 0
     assert ran.stdout.startswith(f"usage: batchbench {command}")
     assert "--json" in ran.stdout
+
+
+def test_the_help_of_analyze_lists_the_columns_of_every_probe(batchbench: Run) -> None:
+    shown = batchbench("analyze", "--help").stdout
+    for name in probes.names():
+        assert re.search(rf"^  {name} +\w+", shown, re.MULTILINE), name
+    assert "or name for gender, race" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(
