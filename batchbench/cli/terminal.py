@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from batchbench.core.text import sanitize
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from batchbench.app.voice import Report
     from batchbench.dispatch import Progress
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 MARGIN = 4  # lines of the terminal that the table leaves free
-Report = Callable[[int, int], None]  # done so far, and in all
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Terminal(msgspec.Struct, frozen=True):
             stderr(message)
 
     @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
+    def progress(self, what: str, unit: str = "") -> "Iterator[Report]":
         """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
         if self.quiet:
             yield lambda _done, _total: None
@@ -49,7 +49,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
+def _bar(what: str, unit: str) -> "Iterator[Report]":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -68,7 +68,7 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
 
 
 @contextmanager
-def _lines(what: str, unit: str) -> Iterator[Report]:
+def _lines(what: str, unit: str) -> "Iterator[Report]":
     line, printed = f"{what} ...", ""
     ended = threading.Event()
 

@@ -281,7 +281,7 @@ def test_a_folder_does_not_choose_where_a_key_is_sent(stage: Stage) -> None:
         assert "--base-url" in audited.stdout
         assert (audited.code, cancelled.code, again.code) == (65, 2, 65), (audited, cancelled, again)
         assert named.code != 0
-    assert f"if your key may go there, say so with --base-url {theirs}" in cancelled.stderr
+    assert f"if your key may be sent there, pass --base-url {theirs}" in cancelled.stderr
     assert scene.accepted() == bought
 
 
