@@ -13,7 +13,7 @@ from batchbench.errors import DataError, UsageError
 EMULATOR = Price(input=75_000, output=300_000, source="emulator")  # what `batchbench emulate` bills by default
 
 
-class Row(msgspec.Struct, frozen=True):
+class ModelPrices(msgspec.Struct, frozen=True):
     """One model's prices in micro-dollars per million tokens; a batch price of None means that it has none."""
 
     input: Rate
@@ -27,7 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     source: str
     date: str
-    models: dict[str, Row]  # provider:model
+    models: dict[str, ModelPrices]  # provider:model
 
 
 def snapshot(refreshed: Path | None = None) -> Snapshot:
@@ -42,7 +42,7 @@ def snapshot(refreshed: Path | None = None) -> Snapshot:
         raise DataError(f"{refreshed} is damaged ({error}): remove it, or run `batchbench prices refresh`") from None
 
 
-def find(table: Snapshot, provider: str, model: str) -> Row | None:
+def find(table: Snapshot, provider: str, model: str) -> ModelPrices | None:
     """A model's row; a dated version of a model costs the same as the model."""
     undated = re.sub(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$", "", model)
     return table.models.get(f"{provider}:{model}") or table.models.get(f"{provider}:{undated}")
@@ -71,7 +71,7 @@ def regenerated(date: str) -> Snapshot:
     except ImportError:
         raise UsageError("new prices come from the package genai-prices: pip install genai-prices") from None
 
-    models: dict[str, Row] = {}
+    models: dict[str, ModelPrices] = {}
     for provider in data_snapshot.get_snapshot().providers:
         if provider.id not in ("openai", "anthropic"):
             continue
@@ -80,12 +80,12 @@ def regenerated(date: str) -> Snapshot:
                 continue  # a family of models, not a model
             usage = Usage(input_tokens=1000, output_tokens=1000)  # more might be priced as a long prompt
             single = calc_price(usage, model.id, provider_id=provider.id)
-            row = Row(int(single.input_price * 1_000_000_000), int(single.output_price * 1_000_000_000))
+            row = ModelPrices(int(single.input_price * 1_000_000_000), int(single.output_price * 1_000_000_000))
             # For a model without a batch variant, calc_price returns the single-call price, so check for the variant.
             if any(dict(variant.when).get("processing") == "batch" for variant in model.price_variants or []):
                 batched = calc_price(usage, model.id, provider_id=provider.id, price_context={"processing": "batch"})
                 amounts = int(batched.input_price * 1_000_000_000), int(batched.output_price * 1_000_000_000)
-                row = Row(row.input, row.output, *amounts)
+                row = ModelPrices(row.input, row.output, *amounts)
             models[f"{provider.id}:{model.id}"] = row
     priced = {name: row for name, row in sorted(models.items()) if row.input or row.output}
     return Snapshot(f"genai-prices {version('genai-prices')}", date, priced)
