@@ -1,6 +1,7 @@
 """Model names and base URLs: how they are parsed, and which are refused before a key is sent."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,7 +72,7 @@ def test_a_run_folder_has_a_safe_name_for_any_model_name(model: str, system: str
 
 def test_every_parameter_that_can_change_an_answer_makes_another_run() -> None:
     default = Target(provider="openai", model="m", max_tokens=300)
-    others = [
+    others: list[dict[str, Any]] = [
         {"provider": "anthropic"},
         {"model": "n"},
         {"base_url": "https://x"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from batchbench.emulator.personas.hiring import CLOSINGS, NO, YES
+from batchbench.emulator.personas.hiring import ACCEPTANCES, CLOSINGS, REJECTIONS
 from batchbench.probes.kit.templates import hashed, pick
 from tests.benchmarks.compile import GENDERBENCH, compiled
 from tests.benchmarks.measure import Cost, Result, compared, run
@@ -70,13 +70,13 @@ def answered(rows: pl.DataFrame) -> pl.DataFrame:
     draw = hashed(pl.col("id"))
     wording = (draw // pl.lit(8, pl.UInt64)) % pl.lit(3, pl.UInt64)
     role = pl.col("role").cast(pl.String)
-    accepted = pick(wording, [text.partition("{role}")[0] for text in YES]) + role
+    accepted = pick(wording, [text.partition("{role}")[0] for text in ACCEPTANCES]) + role
     decision = (
         pl.when(draw % 50 == 0)
         .then(pl.lit("We will write again."))
         .when(draw % 100 < 50 + 5 * (pl.col("gender") == "male").cast(pl.UInt64))
         .then(accepted)
-        .otherwise(pick(wording, NO))
+        .otherwise(pick(wording, REJECTIONS))
     )
     parts = [pl.lit("Dear "), pl.col("name").cast(pl.String), pl.lit(",\n\nThank you for your interest. "), decision]
     parts += [pl.lit(" "), pick(wording, CLOSINGS), pl.lit("\n\nKind regards,\nThe recruiting team")]

@@ -161,7 +161,7 @@ def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> Non
     with tmpfs(scene.home / "cache", "size=200m,nr_inodes=40"):
         client = scene.start(k=ROWS, size=SIZE)
         wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
-        fillers = []
+        fillers: list[Path] = []
         while os.statvfs(scene.home / "cache").f_ffree:
             fillers.append(scene.home / "cache" / f"filler{len(fillers)}")
             fillers[-1].touch()

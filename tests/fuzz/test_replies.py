@@ -36,7 +36,7 @@ ANTHROPIC = {
     "request_counts": {"processing": 0, "succeeded": 3},
     "results_url": "https://elsewhere.example/results",
 }
-BATCHES = {
+BATCHES: dict[str, list[object]] = {
     "openai": [OPENAI, {**OPENAI, "status": "failed", "errors": REFUSED}],
     "anthropic": [ANTHROPIC, {**ANTHROPIC, "processing_status": "in_progress", "expires_at": None}],
 }

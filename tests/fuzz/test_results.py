@@ -16,6 +16,7 @@ from batchbench.runs import events, results
 from batchbench.runs.events import Stored
 from batchbench.runs.ingest import Ingested, ingest
 from batchbench.runs.journal import Batch
+from tests import zstd
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
 
@@ -51,7 +52,7 @@ SAMPLES = {
 def check(provider: str, lines: list[bytes]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "n-output.jsonl.zst"
-        path.write_bytes(results.zstd.compress(b"\n".join(lines) + b"\n"))
+        path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
         began = time.process_time()
         found = ingest([path], BATCH, providers.load(provider), PRICE)

@@ -162,7 +162,7 @@ def test_every_sentence_is_in_one_pass_and_no_pass_is_mostly_padding(made: dict[
     wide = [max(asked[number].longest for number in numbers) for numbers in passes]
     padded = sum(2 * len(numbers) * length for numbers, length in zip(passes, wide, strict=True))
     assert padded < 1.1 * sum(len(row.ids) for one in asked for row in one.rows)
-    assert all(2 * len(numbers) * length <= filling.TOKENS for numbers, length in zip(passes, wide, strict=True))
+    assert all(2 * len(numbers) * length <= filling.PASS_TOKENS for numbers, length in zip(passes, wide, strict=True))
 
 
 def metrics(batchbench: Run, home: Path, model: str, probe: str = "wino_bias") -> dict[str, object]:

@@ -242,6 +242,7 @@ class Client:
         self.error = self.task.exception()
         if self.error is None or self.world.dead:
             return
+        unforeseen: BaseException | None
         if isinstance(self.error, BaseExceptionGroup):
             unforeseen = self.error.subgroup(lambda one: not isinstance(one, BatchbenchError | BaseExceptionGroup))
         else:

@@ -33,6 +33,7 @@ from batchbench.runs.folder import run_folders
 from batchbench.transport.client import Client
 from batchbench.transport.replies import LostReply
 from batchbench.transport.single_calls import CallSpool
+from tests import zstd
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended
@@ -254,7 +255,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_kept_file_that_explodes_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.zst"
-    with results.zstd.open(path, "wb") as file:
+    with zstd.open(path, "wb") as file:
         for _ in range(256):
             file.write(bytes(MIB))
         file.write(b"\nlast")

@@ -29,7 +29,6 @@ from batchbench import providers
 from batchbench.app.contact import Contact
 from batchbench.core import keys
 from batchbench.core.keys import Secret
-from batchbench.core.money import Price
 from batchbench.errors import BatchbenchError
 from batchbench.providers.target import Target
 from batchbench.transport.client import SENT, Client
@@ -74,7 +73,7 @@ def test_no_program_that_is_started_gets_a_key(tmp_path: Path, batchbench: Run) 
     ran = batchbench(*words, env=environment)
     assert ran.returncode == 0, ran.stderr
     ((command, variables),) = witness.saw("start")
-    assert "batchbench.emulator" in command
+    assert "batchbench emulate" in " ".join(command)
     assert "PATH" in variables
     assert not [name for name in variables if name.endswith("_API_KEY")]
     running = json.loads((tmp_path / "cache/emulator/endpoint.json").read_bytes())
@@ -108,8 +107,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     secret = Secret(KEY)
     target = Target(provider="openai", model="m", max_tokens=1)
     provider = providers.load("openai")
-    price = Price(input=1, output=1, source="x")
-    contact = Contact(target=target, provider=provider, limits=provider.limits, price=price, base_url="x", key=secret)
+    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret)
     for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
     for store in (pickle.dumps, copy.deepcopy, json.dumps):
@@ -125,31 +123,39 @@ def rendered(error: BaseException) -> str:
     return "".join([*traceback.format_exception(error), *traceback.format_exception(group), str(error)])
 
 
+async def no_sleep(_: float) -> None:
+    pass
+
+
 def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     kind: type[BaseException] = OSError
+    sent: list[str] = []
 
     async def request(session: aiohttp.ClientSession, method: str, url: str, **options: object) -> object:
+        sent.append(url)
         raise made(kind, options["headers"])  # type: ignore[arg-type]
 
     monkeypatch.setattr(aiohttp.ClientSession, "_request", request)
 
     async def act() -> None:
         nonlocal kind
-        provider, at_once = providers.load("openai"), lambda _: anyio.lowlevel.checkpoint()
-        api = Client(provider, "https://127.0.0.1:9", Secret(KEY), sleep=at_once, give_up_after=0.0)
+        api = Client(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), sleep=no_sleep, give_up_after=0.0)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: api.get("/x"),
             lambda: api.post("/x"),
             lambda: api.once("/x", b""),
             lambda: api.upload("/x", {}, "f", [b""]),
-            lambda: api.retry(lambda: api.download("/x", lambda _: None, 10), 2, OSError("the first try")),
+            lambda: api.retry(lambda: api.send_once("/x", [b""]), 2, Unsent("the first try")),
+            lambda: api.download("/x", lambda _: None, 10),
             lambda: api.read_start("/x"),
         ]
         async with api.running():
             for kind in SENT:
                 for call in calls:
+                    sent.clear()
                     with pytest.raises((BatchbenchError, LostReply, Unsent, kind)) as error:
                         await call()
+                    assert sent, "the call failed before it sent anything"
                     assert KEY not in rendered(error.value), kind
 
     anyio.run(act)
