@@ -47,10 +47,12 @@ def test_amounts_are_exact() -> None:
 
 def test_the_price_table_has_batch_prices_and_an_error_for_unknown_ones() -> None:
     table = prices.snapshot()
-    assert prices.batch(table, "openai", "gpt-4o-mini").cost(1_000_000, 0) == 75_000
-    assert prices.batch(table, "openai", "gpt-4o-mini-2024-07-18") == prices.batch(table, "openai", "gpt-4o-mini")
-    assert prices.batch(table, "anthropic", "claude-haiku-4-5-20251001").output == 2_500_000
+    assert prices.batch_price(table, "openai", "gpt-4o-mini").cost(1_000_000, 0) == 75_000
+    assert prices.batch_price(table, "openai", "gpt-4o-mini-2024-07-18") == prices.batch_price(
+        table, "openai", "gpt-4o-mini"
+    )
+    assert prices.batch_price(table, "anthropic", "claude-haiku-4-5-20251001").output == 2_500_000
     with pytest.raises(UsageError, match="no price is known for openai:gpt-99: pass --price"):
-        prices.batch(table, "openai", "gpt-99")
+        prices.batch_price(table, "openai", "gpt-99")
     with pytest.raises(UsageError, match="has no batch price"):
-        prices.batch(table, "anthropic", "claude-3-haiku")
+        prices.batch_price(table, "anthropic", "claude-3-haiku")

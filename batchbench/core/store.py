@@ -47,7 +47,7 @@ class Store:
         """Hold the lock of `folder`, which is created if it does not exist: only one process writes there."""
         with explained(folder / "lock"):
             self.make(folder)
-            check_ours(folder)
+            check_owner(folder)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -98,7 +98,7 @@ class Store:
             shutil.rmtree(folder)
 
 
-def check_ours(folder: Path) -> None:
+def check_owner(folder: Path) -> None:
     """Refuse a folder that another user could change while we use it."""
     status = folder.stat()
     if status.st_mode & stat.S_IWOTH:

@@ -48,7 +48,7 @@ def find(table: Snapshot, provider: str, model: str) -> ModelPrices | None:
     return table.models.get(f"{provider}:{model}") or table.models.get(f"{provider}:{undated}")
 
 
-def batch(table: Snapshot, provider: str, model: str) -> Price:
+def batch_price(table: Snapshot, provider: str, model: str) -> Price:
     """The batch price of a model; raises UsageError if it is not known."""
     row = find(table, provider, model)
     if row is None:
@@ -58,13 +58,13 @@ def batch(table: Snapshot, provider: str, model: str) -> Price:
     return Price(input=row.batch_input, output=row.batch_output, source=f"{table.source}, {table.date}")
 
 
-def sync(table: Snapshot, provider: str, model: str) -> Price | None:
+def single_call_price(table: Snapshot, provider: str, model: str) -> Price | None:
     """The price of single calls; None if it is not known."""
     row = find(table, provider, model)
     return Price(input=row.input, output=row.output, source=f"{table.source}, {table.date}") if row else None
 
 
-def regenerated(date: str) -> Snapshot:
+def generate(date: str) -> Snapshot:
     """The price table of the installed version of genai-prices."""
     try:
         from genai_prices import Usage, calc_price, data_snapshot

@@ -148,7 +148,7 @@ def test_prices_are_read_or_refused_and_never_negative(home: Path, content: byte
     path = home / "prices.json"
     path.write_bytes(content)
     with ALLOWED:
-        price = prices.batch(prices.snapshot(path), "openai", "m")
+        price = prices.batch_price(prices.snapshot(path), "openai", "m")
         assert price.cost(10, 10) >= 0
 
 
