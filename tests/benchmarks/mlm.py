@@ -28,7 +28,7 @@ import json, sys, time
 from batchbench.transport.mlm import filling, runtimes
 runtime, sentences = runtimes.load(sys.argv[1]), json.load(open(sys.argv[2]))
 def answered(sentences):
-    asked = filling.questions(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
+    asked = filling.encode_prompts(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
     found = {}
     for numbers in filling.passes(asked):
         found |= zip(numbers, filling.answers(runtime, [asked[number] for number in numbers]))

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from batchbench import cli
 from batchbench.core.keys import Secret
-from batchbench.core.store import Store, check_ours
+from batchbench.core.store import Store, check_owner
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers.openai import PROVIDER
 from batchbench.providers.target import Target
@@ -96,7 +96,7 @@ def test_a_folder_that_anybody_can_write_to_is_refused(stage: Stage) -> None:
     assert scene.run(k=4, size=4).code == 0
     scene.run_folder.chmod(0o777)
     refused = scene.run(k=8, size=4)
-    assert (refused.code, "anybody can write to" in refused.stderr) == (65, True)
+    assert (refused.code, "every user can write to" in refused.stderr) == (65, True)
     assert len(scene.accepted()) == 1
     scene.run_folder.chmod(0o700)
     assert scene.run(k=8, size=4).code == 0
@@ -105,11 +105,11 @@ def test_a_folder_that_anybody_can_write_to_is_refused(stage: Stage) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_folder_of_somebody_else_is_refused() -> None:
     with tempfile.TemporaryDirectory() as folder:  # those of pytest cannot even be looked at by anybody else
-        check_ours(Path(folder))
+        check_owner(Path(folder))
         os.seteuid(65_534)
         try:
             with pytest.raises(DataError, match="another user"):
-                check_ours(Path(folder))
+                check_owner(Path(folder))
         finally:
             os.seteuid(0)
 
