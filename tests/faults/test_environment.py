@@ -57,7 +57,7 @@ def judge(scene: Scene, rows: int) -> None:
     assert not scene.journal("void", "unresolved")
     folder = scene.run_folder
     found = audit(load(scene.emulator.ledger, folder, scene.home / "manifests" / folder.parent.name))["invariants"]
-    assert {name for name, one in found.items() if one["problems"]} <= {"I12"}, found
+    assert {name for name, one in found.items() if one["problems"]} <= {"events_are_in_order"}, found
 
 
 @row(44)
