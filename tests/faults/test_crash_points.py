@@ -34,7 +34,7 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
 }
 OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has a test of its own below
 ELSEWHERE = {"looked"}  # in test_lines.py
-CARRIED = {"exported"}  # never by a dispatcher: test_files.py
+CARRIED = {"exported"}  # a dispatcher never writes it: test_export_import.py
 
 
 def events_of(dialect: str) -> list[str]:
