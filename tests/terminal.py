@@ -1,4 +1,4 @@
-"""A terminal for the program to show itself on."""
+"""Run a program on a pseudo-terminal."""
 
 import os
 import pty
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """A program that has ended: its code, what it wrote to a pipe, and what to the terminal."""
+    """An ended program: its exit code, its standard output, and what it wrote to the terminal."""
 
     code: int
     out: bytes
@@ -18,7 +18,7 @@ class Shown(NamedTuple):
 
 
 def shown(command: Sequence[str], environment: Mapping[str, str], size: tuple[int, int] = (24, 80)) -> Shown:
-    """Run a program whose messages go to a terminal of so many rows and columns."""
+    """Run a program whose standard error is a terminal of `size` rows and columns."""
     terminal, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, size)
     seen = bytearray()
@@ -27,7 +27,7 @@ def shown(command: Sequence[str], environment: Mapping[str, str], size: tuple[in
         while True:
             try:
                 piece = os.read(terminal, 4096)
-            except OSError:  # the last one who held the other end has gone
+            except OSError:  # the last process with the other end open has ended
                 return
             seen.extend(piece)
 

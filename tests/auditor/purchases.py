@@ -60,9 +60,7 @@ def no_foreign_batch_is_adopted(case: Case) -> Check:
         if case.ledger.batches[event["remote"]].owner == "client":
             yield f"batch {event['remote']} is ours but was noted as foreign"
     found = sum(event["found"] for event in case.journal.kind("created"))
-    return (
-        f"{len(case.created)} adopted, {found} of them found by search, {len(case.journal.kind('foreign'))} foreign"
-    )
+    return f"{len(case.created)} adopted, {found} of them found by search, {len(case.journal.kind('foreign'))} foreign"
 
 
 def nothing_is_bought_twice(case: Case) -> Check:

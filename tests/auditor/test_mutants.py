@@ -19,7 +19,7 @@ from tests.auditor.invariants import INVARIANTS, audit, load
 from tests.dispatch.conftest import manifests as manifests  # a fixture
 from tests.dispatch.scene import Scene
 from tests.emulator.driver import TOKEN
-from tests.faults.first import DRAW, put_first
+from tests.faults.client_patches import DRAW, run_first
 
 Json = dict[str, Any]
 BUDGET = 20_000  # micro-dollars
@@ -36,7 +36,7 @@ def eventful(folder: Path, manifests: Path) -> Scene:
         {"do": "expire-half", "seconds": 0.1, "key": "^[89ab]"},
     ]
     scene = Scene(folder, manifests, "openai", rules=rules)
-    put_first(scene, DRAW)
+    run_first(scene, DRAW)
     done = scene.run("--budget", "0.02", k=80, size=5)
     assert done.code == 0, done
     return scene
