@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from batchbench.cli.commands.analyze import answers_of
+from batchbench.app.analyze import run_answers
 from batchbench.compile.manifest import Manifest, decode, read_manifest
 from batchbench.core.money import Price
 from batchbench.core.store import Store
@@ -70,7 +70,7 @@ def audited(files: Files) -> None:
 
 
 def analyzed(files: Files) -> None:
-    answers_of(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
+    run_answers(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
 
 
 def gone_on(files: Files) -> None:

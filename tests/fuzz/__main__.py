@@ -49,7 +49,7 @@ def replies(content: bytes) -> None:
         provider.verdict(provider.problem(content[0] + 300 if content else 400, content))
     text = content.decode("utf-8", "replace")
     retry_after({"retry-after": text}, 10.0)
-    RateLimit().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
 
 
 def sinks(content: bytes) -> None:

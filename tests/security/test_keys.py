@@ -29,7 +29,6 @@ from batchbench import providers
 from batchbench.app.contact import Contact
 from batchbench.core import keys
 from batchbench.core.keys import Secret
-from batchbench.core.money import Price
 from batchbench.errors import BatchbenchError
 from batchbench.providers.target import Target
 from batchbench.transport.client import SENT, Client
@@ -108,8 +107,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     secret = Secret(KEY)
     target = Target(provider="openai", model="m", max_tokens=1)
     provider = providers.load("openai")
-    price = Price(input=1, output=1, source="x")
-    contact = Contact(target=target, provider=provider, limits=provider.limits, price=price, base_url="x", key=secret)
+    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret)
     for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
     for store in (pickle.dumps, copy.deepcopy, json.dumps):

@@ -189,7 +189,7 @@ def test_what_costs_money_needs_a_yes(make: Make, provider: Emulator) -> None:
     home = make(text=remote(provider))
     asked = home.sweep(timeout=60, **KEYS)
     assert asked.code == 2, asked
-    assert "say that it may with --yes" in asked.stderr
+    assert "allow it with --yes" in asked.stderr
     terminal, theirs = pty.openpty()
     command = [sys.executable, "-m", "batchbench", "sweep", str(home.file), "--home", str(home.folder)]
     client = subprocess.Popen(
