@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -147,7 +148,8 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     def compiled(name: str) -> tuple[Probe[Params], Path, Manifest]:
         probe = probes.load(name)
         loaded = {data: load_table(store, data, sample=True, note=print) for data in probe.datasets}
-        tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
+        tables = {data: table for data, (table, _) in loaded.items()}
+        sources = {data: source for data, (_, source) in loaded.items()}
         folder, manifest = compile(probe, probe.params(data="sample"), tables, sources, store, lambda _, __: None)
         return probe, folder, manifest
 
@@ -309,7 +311,7 @@ def written(path: Path, *lines: object) -> Path:
     return path
 
 
-def outcome_of(words: list[object], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
+def outcome_of(words: list[object], capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
     code = main([*map(str, words), "--json", "--quiet"])
     return code, json.loads(capsys.readouterr().out)
 
@@ -435,7 +437,7 @@ def test_the_three_shapes_give_the_same_analysis(tmp_path: Path, capsys: pytest.
         code, document = outcome_of(words, capsys)
         assert code == 0, document
         found.append((document["metrics"], document["missing"], document["coverage"], document["stamps"]))
-    assert found[0][0]["max_diff_anger"]["estimate"] == 1.0  # type: ignore[index,call-overload]
+    assert found[0][0]["max_diff_anger"]["estimate"] == 1.0
     assert all(other == found[0] for other in found)
 
 
@@ -465,12 +467,12 @@ def test_json_has_every_metric_with_null_for_an_undefined_value(home: Path, caps
     path = HERE / "hiring_an.few.answers.jsonl"
     code, document = outcome_of(["analyze", "hiring_an", "--answers", path, "--home", home], capsys)
     assert code == 0
-    metrics: dict[str, dict[str, object]] = document["metrics"]  # type: ignore[assignment]
+    metrics: dict[str, dict[str, object]] = document["metrics"]
     fields = {"estimate", "se", "low", "high", "compat_low", "compat_high", "mark"}
     assert all(set(value) == fields for value in metrics.values())
     assert metrics["diff_regression"] == dict.fromkeys(fields)
     assert (document["replicates"], document["seed"]) == (1000, 0)
-    assert document["origin"]["answers"]  # type: ignore[index]
+    assert document["origin"]["answers"]
     assert msgspec.convert(document, Analysis).probe == "hiring_an"
 
 
@@ -530,7 +532,7 @@ def test_two_files_are_compared_item_by_item(tmp_path: Path, capsys: pytest.Capt
     words = ["analyze", "inventories", "--answers", first, "--answers", second, "--home", tmp_path]
     code, document = outcome_of(words, capsys)
     assert code == 0
-    (comparison,) = document["comparisons"]  # type: ignore[misc]
+    (comparison,) = document["comparisons"]
     assert comparison["items"] == 150
     assert comparison["agreement"] == pytest.approx(0.9)
     difference = comparison["differences"]["masculine_rate"]
@@ -599,29 +601,32 @@ def test_95_percent_of_intervals_contain_the_true_value(
     home: Path, name: str, items: int, metric: str, values: tuple[float, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Several planted values, 200 seeds each; a persona gives the answers. `-n 0` shows the rates."""
-    from batchbench.emulator import personas
-    from batchbench.emulator.personas.interface import Ask
-    from batchbench.emulator.personas.knowledge import known
+    from batchbench.emulator.personas import respond
+    from batchbench.emulator.personas.bias import Bias
+    from batchbench.emulator.personas.interface import PersonaQuery
+    from batchbench.emulator.personas.knowledge import read_knowledge
 
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
-    store, probe, knowledge = Store(home), probes.load(name), known(home)
+    store, probe, knowledge = Store(home), probes.load(name), read_knowledge(home)
     loaded = {data: load_table(store, data, sample=False, note=print) for data in probe.datasets}
-    tables, sources = ({data: pair[place] for data, pair in loaded.items()} for place in (0, 1))
+    tables = {data: table for data, (table, _) in loaded.items()}
+    sources = {data: source for data, (_, source) in loaded.items()}
     folder, manifest = compile(probe, probe.params(), tables, sources, store, lambda _, __: None)
     rows = items * manifest.variants
     prompts = pl.scan_parquet(folder / "*.parquet").select("id", "prompt").head(rows).collect()
-    questions = [personas.understood(prompt, knowledge) for prompt in prompts["prompt"]]
+    questions = [respond.recognise(prompt, knowledge) for prompt in prompts["prompt"]]
     covered = {"percentile": 0, "compatible": 0}
     for planted in values:
-        lean = personas.Lean("planted", planted)
+        bias = Bias("planted", planted)
         for seed in range(200):
             texts = []
             for id, prompt, question in zip(prompts["id"], prompts["prompt"], questions, strict=True):
-                ask = Ask(f"planted/{planted}", prompt, f"{id}-0", seed, None, None)
-                luck = personas._luck(ask)
+                query = PersonaQuery(f"planted/{planted}", prompt, f"{id}-0", seed, None, None)
+                draw = respond.draw_for(query)
                 assert question is not None
-                texts.append(question.words(personas._chosen(question.weights(lean, luck), luck.choice), luck.wording))
+                choice = respond.choose(question.weights(bias, draw), draw.choice)
+                texts.append(question.answer(choice, draw.wording))
             answers = prompts.lazy().select(
                 "id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.lit(pl.Series(texts))
             )

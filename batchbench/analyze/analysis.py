@@ -21,7 +21,7 @@ from batchbench import __version__
 from batchbench.analyze.labelled_answers import Example, LabelledAnswers, Origin, tally_items, tally_names
 from batchbench.analyze.missing import Group, Imbalance, count_missing
 from batchbench.core.store import Store
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.stats import cells, marks
 from batchbench.stats.cells import Cells, Measured, Values
@@ -178,7 +178,7 @@ def _model_notes(labelled: LabelledAnswers) -> list[str]:
     A provider may fall back on another model, or let a model name refer to a newer version.
     """
     requested = labelled.origin.model.partition(":")[2]
-    names = [f"{plain(name[:80])} {count:,}" for name, count in labelled.models.items()]
+    names = [f"{sanitize(name[:80])} {count:,}" for name, count in labelled.models.items()]
     hidden = len(names) - MAX_LISTED_MODELS
     listed = ", ".join(names[:MAX_LISTED_MODELS] + [f"{hidden} more"] * (hidden > 0))
     if len(labelled.models) > 1:

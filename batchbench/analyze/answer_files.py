@@ -22,7 +22,7 @@ import polars as pl
 
 from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_answers
 from batchbench.core.store import POLARS_ERRORS
-from batchbench.core.text import mended
+from batchbench.core.text import repair_json
 from batchbench.errors import DataError
 from batchbench.probes.kit.mask_answers import MaskAnswer
 from batchbench.probes.kit.probe import ExternalAnswers, Params, Probe
@@ -180,7 +180,7 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = str(error)
     try:
-        return msgspec.json.decode(mended(line), type=dict[str, object])
+        return msgspec.json.decode(repair_json(line), type=dict[str, object])
     except (ValueError, RecursionError):
         raise DataError(f"{path}:{number}: not JSON ({reason})") from None
 

@@ -18,7 +18,8 @@ from batchbench.providers.target import Target
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
+from batchbench.runs.settings import changed_options, changed_params
 
 NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 DATED_EVENTS = (events.Intent, events.Stored)  # the first and the last of them give a run's dates
@@ -104,13 +105,11 @@ def _read(store: Store, folder: Path) -> AnalysedRun:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
     except POLARS_ERRORS as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
-    defaults = probe.params()
-    changed = {key: value for key, value in analysis.params.items() if value != getattr(defaults, key, None)}
     cost, provenance = _run(store, folder, probe, analysis)
     return AnalysedRun(
         probe=probe,
-        column=_with_settings(probe.name, changed),
-        model=_with_settings(analysis.origin.model, _changed_settings(provenance.target, probe)),
+        column=_with_settings(probe.name, changed_params(probe, analysis.params)),
+        model=_with_settings(analysis.origin.model, changed_options(probe, provenance.target)),
         analysis=analysis,
         groups=groups(probe, cells),
         cost=cost,
@@ -156,7 +155,7 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
     return _cost(state, probe, provenance.target, mean), provenance
 
 
-def _cost(state: State, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:
+def _cost(state: RunState, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:
     if state.asked is None or target is None:
         return None
     rates = state.asked.rates
@@ -193,15 +192,6 @@ def _with_settings(name: str, settings: Mapping[str, object]) -> str:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-def _changed_settings(target: Target | None, probe: Probe[Params]) -> dict[str, object]:
-    if target is None:
-        return {}
-    settings = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
-    if target.top_logprobs is None:  # with top_logprobs, max_tokens follows from the form
-        settings["max_tokens"] = target.max_tokens if target.max_tokens != probe.max_tokens else None
-    return {key: value for key, value in settings.items() if value is not None}
 
 
 def _digest(run: AnalysedRun) -> str:

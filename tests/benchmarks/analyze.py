@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from batchbench.emulator.personas.hiring import CLOSINGS, NO, YES
+from batchbench.emulator.personas.hiring import ACCEPTANCES, CLOSINGS, REJECTIONS
 from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.templates import pick
 from tests.benchmarks.compile import GENDERBENCH, compiled
@@ -60,7 +60,7 @@ def analyze(home: Path, *, full: bool) -> list[Result]:
 
 
 def write_answers(home: Path, folder: Path) -> str:
-    """An answer to every prompt of a manifest, in files as a run leaves them; the pattern of their names."""
+    """Write an answer to every prompt of a manifest, as a run stores them; returns the pattern of the file names."""
     for number, shard in enumerate(sorted(folder.glob("*.parquet"))):
         answered(pl.read_parquet(shard, columns=["id", "name", "role", "gender"])).write_parquet(
             home / f"{number:05}.parquet"
@@ -69,17 +69,17 @@ def write_answers(home: Path, folder: Path) -> str:
 
 
 def answered(rows: pl.DataFrame) -> pl.DataFrame:
-    """An email for every prompt, worded as the emulator's personas do; one in fifty says neither yes nor no."""
+    """An email for every prompt, in the words of the emulator's personas; one in fifty says neither yes nor no."""
     draw = hashed(pl.col("id"))
     wording = (draw // pl.lit(8, pl.UInt64)) % pl.lit(3, pl.UInt64)
     role = pl.col("role").cast(pl.String)
-    accepted = pick(wording, [text.partition("{role}")[0] for text in YES]) + role
+    accepted = pick(wording, [text.partition("{role}")[0] for text in ACCEPTANCES]) + role
     decision = (
         pl.when(draw % 50 == 0)
         .then(pl.lit("We will write again."))
         .when(draw % 100 < 50 + 5 * (pl.col("gender") == "male").cast(pl.UInt64))
         .then(accepted)
-        .otherwise(pick(wording, NO))
+        .otherwise(pick(wording, REJECTIONS))
     )
     parts = [pl.lit("Dear "), pl.col("name").cast(pl.String), pl.lit(",\n\nThank you for your interest. "), decision]
     parts += [pl.lit(" "), pick(wording, CLOSINGS), pl.lit("\n\nKind regards,\nThe recruiting team")]
@@ -87,7 +87,7 @@ def answered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def against_genderbench(home: Path, folder: Path, answers: str, items: int) -> Result:
-    """The same answers through both; ours with everything around the calculator, theirs without."""
+    """The same answers through both; ours includes reading and writing files, theirs only the calculator."""
     ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(items)])
     design = pl.scan_parquet(folder / "*.parquet").select("id", "name", "role", "qualification").head(items).collect()
     texts = pl.scan_parquet(answers).select("text").head(items).collect()["text"]

@@ -35,13 +35,13 @@ def judge(scene: Scene, rows: int) -> int:
     """No answer is lost and every call is accounted for; how many calls nobody knows the outcome of."""
     results = [json.loads(line) for line in spooled(scene, "*.results.jsonl")]
     assert len({line["custom_id"] for line in results}) == len(results)
-    lost = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
+    lost: int = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
     assert len(results) == rows + lost
     calls = spooled(scene, "*.calls")
     assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)
     assert rows <= scene.billed() <= rows + lost
     found = scene.audit(status=True)["invariants"]
-    assert found["I7"]["looked_at"].startswith(f"{rows} answers")
+    assert found["answers_belong_to_their_prompts"]["looked_at"].startswith(f"{rows} answers")
     assert scene.program("audit").code == 0
     return lost
 

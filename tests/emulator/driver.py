@@ -37,7 +37,7 @@ class Emulator:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "batchbench.emulator", "--json", "--state", str(self.state), *self.words]
+        command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(self.state), *self.words]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self.stderr, env={**os.environ, "BATCHBENCH_EMULATOR_TOKEN": TOKEN}
         )
@@ -196,7 +196,7 @@ def chat_lines(nonce: str, n: int, **more: Any) -> list[Json]:
     return [{"custom_id": f"{nonce}-{k}-0", **head, "body": chat_body(f"Question {k}", **more)} for k in range(n)]
 
 
-def message_requests(nonce: str, n: int, **more: Any) -> list[Json]:
+def message_requests(nonce: str, n: int, **more: Any) -> list[Any]:
     return [
         {"custom_id": f"{nonce}-{k}-0", "params": {**chat_body(f"Question {k}"), "max_tokens": 20, **more}}
         for k in range(n)

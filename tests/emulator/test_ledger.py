@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import pytest
 
-from batchbench.emulator.server.limits import Price
+from batchbench.providers.prices import EMULATOR
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import Emulator, chat_lines
 
@@ -88,7 +88,7 @@ def test_a_damaged_ledger_is_refused(emulate: Emulate) -> None:
         (b"\n".join(lines[1:]), "not a ledger of format"),
     ):
         emulator.ledger.write_bytes(text)
-        command = [sys.executable, "-m", "batchbench.emulator", "--json", "--state", str(emulator.state)]
+        command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(emulator.state)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
         assert ran.returncode == 65
         assert complaint in ran.stderr
@@ -99,12 +99,11 @@ def test_an_outsider_can_check_the_bill(emulator: Emulator) -> None:
     batch = emulator.wait(emulator.submit("bill", 7))
     results = {line["custom_id"]: line["response"]["body"] for line in emulator.results(batch)}
     bill = next(line for line in emulator.events("billed") if line["batch"] == batch["id"])
-    price = Price()
     for k, one in enumerate(bill["ids"]):
         usage = results[one]["usage"]
         assert bill["inputs"][k] == usage["prompt_tokens"]
         assert bill["outputs"][k] == usage["completion_tokens"]
-        assert bill["costs"][k] == price.cost(usage["prompt_tokens"], usage["completion_tokens"])
+        assert bill["costs"][k] == EMULATOR.cost(usage["prompt_tokens"], usage["completion_tokens"])
         text = results[one]["choices"][0]["message"]["content"]
         assert bill["texts"][k] == sha256(text.encode()).hexdigest()[:12]
     assert bill["cost"] == sum(bill["costs"])
@@ -161,7 +160,7 @@ def test_stats_and_ledger_over_http(emulate: Emulate) -> None:
 
 def test_one_emulator_per_state_folder(emulate: Emulate) -> None:
     emulator = emulate()
-    command = [sys.executable, "-m", "batchbench.emulator", "--json", "--state", str(emulator.state)]
+    command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(emulator.state)]
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert second.returncode == 11
     assert "another emulator" in second.stderr
@@ -171,7 +170,7 @@ def test_one_emulator_per_state_folder(emulate: Emulate) -> None:
 def test_a_ledger_has_one_seed(emulate: Emulate) -> None:
     emulator = emulate("--seed", "3")
     emulator.stop()
-    command = [sys.executable, "-m", "batchbench.emulator", "--state", str(emulator.state), "--seed", "4"]
+    command = [sys.executable, "-m", "batchbench", "emulate", "--state", str(emulator.state), "--seed", "4"]
     other = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert other.returncode == 2
     assert "was begun with seed 3" in other.stderr

@@ -2,8 +2,11 @@
 
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,7 +15,9 @@ from batchbench import probes
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.emulator import personas
-from batchbench.emulator.personas.interface import Ask, Reply
+from batchbench.emulator.personas import respond
+from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
+from batchbench.emulator.personas.knowledge import read_knowledge
 from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
@@ -29,12 +34,13 @@ def rows(home: Path, probe: Probe[Params], params: Params, most: int = 20_000) -
 
 def replies(
     home: Path, model: str, table: pl.DataFrame, *, seed: int = 0, repetition: int = 0, top: int | None = None
-) -> list[Reply]:
-    answer = personas.find(model, home)
+) -> list[PersonaReply]:
+    answer = respond.find_persona(model, home)
     assert answer is not None
     prompts = table["prompt"].to_list()
     return [
-        answer(Ask(model, prompt, f"{number}-{repetition}", seed, 300, top)) for number, prompt in enumerate(prompts)
+        answer(PersonaQuery(model, prompt, f"{number}-{repetition}", seed, 300, top))
+        for number, prompt in enumerate(prompts)
     ]
 
 
@@ -163,7 +169,7 @@ class TestInventories:
 
 
 class TestGest:
-    def rate(self, home: Path, model: str, **settings: str) -> float:
+    def rate(self, home: Path, model: str, **settings: Any) -> float:
         """The stereotype rate, as the card defines it."""
         probe = probes.load("gest")
         table = rows(home, probe, probe.params(**settings), 30_000)
@@ -249,9 +255,9 @@ class TestMasked:
 class TestEveryProbe:
     def test_is_understood(self, home: Path, name: str) -> None:
         probe = probes.load(name)
-        knowledge = personas.known(home)
+        knowledge = read_knowledge(home)
         for prompt in rows(home, probe, probe.params(data="sample"))["prompt"]:
-            assert personas.understood(prompt, knowledge) is not None
+            assert respond.recognise(prompt, knowledge) is not None
 
     def test_is_refused_by_one_and_met_with_silence_by_another(self, home: Path, name: str) -> None:
         probe = probes.load(name)
@@ -274,8 +280,21 @@ class TestEveryProbe:
 @pytest.mark.parametrize(
     "model", ["", "gpt-4", "planted", "planted/x", "planted/2", "planted/nan", "random/1", "silent/1"]
 )
-def test_other_names_are_nobody(home: Path, model: str) -> None:
-    assert personas.find(model, home) is None
+def test_other_names_are_not_personas(home: Path, model: str) -> None:
+    assert respond.find_persona(model, home) is None
+    assert not personas.exists(model)
+
+
+@pytest.mark.parametrize("model", ["echo", "planted/0.3", "planted/-1", *(set(personas.ABOUT) - {"planted/X"})])
+def test_every_listed_persona_exists(home: Path, model: str) -> None:
+    assert personas.exists(model)
+    assert respond.find_persona(model, home) is not None
+
+
+def test_checking_a_name_imports_nothing_heavy() -> None:
+    code = "import sys, batchbench.emulator.personas as p; p.exists('random'); print('polars' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"
 
 
 def test_a_template_of_the_users_own_is_understood(home: Path) -> None:

@@ -12,8 +12,9 @@ from batchbench.emulator.dialects.openai import codec as openai_codec
 from batchbench.emulator.dialects.openai import wire as openai_wire
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.jobs.answers import TWISTS, twisted
-from batchbench.emulator.personas.interface import Ask, Reply, echo, persona
-from batchbench.emulator.server.limits import Price
+from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
+from batchbench.emulator.personas.respond import echo, find_persona
+from batchbench.providers.prices import EMULATOR
 
 anything = st.text(alphabet=st.characters(exclude_categories=[]))
 
@@ -38,15 +39,15 @@ def test_cutting_an_answer_keeps_its_first_words(text: str, most: int) -> None:
     [(0, 0, 0), (1, 0, 1), (84, 121, 43), (1_000_000, 0, 75_000), (0, 1_000_000, 300_000), (1_000_001, 0, 75_001)],
 )
 def test_an_answer_costs_whole_micro_dollars_rounded_up(input_tokens: int, output_tokens: int, cost: int) -> None:
-    assert Price().cost(input_tokens, output_tokens) == cost
+    assert EMULATOR.cost(input_tokens, output_tokens) == cost
 
 
 def test_a_synchronous_answer_costs_twice_as_much() -> None:
-    assert Price().sync().cost(1_000_000, 1_000_000) == 2 * Price().cost(1_000_000, 1_000_000)
+    assert EMULATOR.doubled().cost(1_000_000, 1_000_000) == 2 * EMULATOR.cost(1_000_000, 1_000_000)
 
 
-def chatty(ask: Ask) -> Reply:
-    return Reply("one two three four five", top_logprobs=[("one", -0.1), ("uno", -2.5), ("un", -4.0)])
+def chatty(ask: PersonaQuery) -> PersonaReply:
+    return PersonaReply("one two three four five", top_logprobs=[("one", -0.1), ("uno", -2.5), ("un", -4.0)])
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,16 @@ def test_logprobs_are_the_personas_for_the_first_word_and_certain_after_it() -> 
     [(None, "nonce-17-3", "17-3"), (None, "other-17-3", "17-3"), (None, "plain", "0"), (5, "nonce-17-3", "5")],
 )
 def test_the_sample_never_holds_the_nonce(seed: int | None, custom_id: str, sample: str) -> None:
-    asked: list[Ask] = []
+    asked: list[PersonaQuery] = []
 
-    def listen(ask: Ask) -> Reply:
+    def listen(ask: PersonaQuery) -> PersonaReply:
         asked.append(ask)
-        return Reply("ok")
+        return PersonaReply("ok")
 
-    body = {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}
+    body: dict[str, object] = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+    }
     if seed is not None:
         body["seed"] = seed
     line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()
@@ -94,13 +98,13 @@ def test_the_sample_never_holds_the_nonce(seed: int | None, custom_id: str, samp
 
 
 def test_echo_is_known_and_nonsense_is_not() -> None:
-    assert persona("echo", Path()) is echo
-    assert persona("no such model", Path()) is None
+    assert find_persona("echo", Path()) is echo
+    assert find_persona("no such model", Path()) is None
 
 
 @pytest.mark.parametrize("twist", sorted(TWISTS))
 def test_every_twist_changes_the_reply(twist: str) -> None:
-    plain = (Reply("one two three four"), "stop")
+    plain = (PersonaReply("one two three four"), "stop")
     assert twisted(twist, plain[0]) != plain
 
 
@@ -115,8 +119,8 @@ def test_every_twist_changes_the_reply(twist: str) -> None:
 def test_the_quick_way_to_an_answer_gives_what_the_full_way_gives(
     prompt: str, said: str, refusal: bool, most: int | None, role: str, custom_id: str
 ) -> None:
-    def model(ask: Ask) -> Reply:
-        return Reply(f"{said} {ask.sample} {len(ask.prompt)} 100% %b", refusal=refusal)
+    def model(ask: PersonaQuery) -> PersonaReply:
+        return PersonaReply(f"{said} {ask.sample} {len(ask.prompt)} 100% %b", refusal=refusal)
 
     body = {"model": "m %d", "messages": [{"role": role, "content": prompt}], "max_completion_tokens": most}
     line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()

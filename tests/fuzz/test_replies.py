@@ -1,4 +1,4 @@
-"""What servers say besides results: batches, pages of them, errors, headers."""
+"""Replies other than results: batches, pages of batches, errors, headers."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchbench import providers
 from batchbench.providers.interface import Remote, Verdict
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import retry_after
 from tests.fuzz.mutants import fuzz, mutants
 
@@ -36,7 +36,7 @@ ANTHROPIC = {
     "request_counts": {"processing": 0, "succeeded": 3},
     "results_url": "https://elsewhere.example/results",
 }
-BATCHES = {
+BATCHES: dict[str, list[object]] = {
     "openai": [OPENAI, {**OPENAI, "status": "failed", "errors": REFUSED}],
     "anthropic": [ANTHROPIC, {**ANTHROPIC, "processing_status": "in_progress", "expires_at": None}],
 }
@@ -49,7 +49,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("provider", BATCHES)
 @fuzz(data=st.data())
-def test_a_batch_is_understood_or_refused(provider: str, data: st.DataObject) -> None:
+def test_a_batch_is_decoded_or_refused(provider: str, data: st.DataObject) -> None:
     content = data.draw(mutants(BATCHES[provider]))
     with contextlib.suppress(msgspec.DecodeError):
         remote = providers.load(provider).read(content)
@@ -59,7 +59,7 @@ def test_a_batch_is_understood_or_refused(provider: str, data: st.DataObject) ->
 
 
 class Listing:
-    """A server that answers with these pages, one after the other, and then with the last one for ever."""
+    """A server that returns these pages in turn, and then the last one each time."""
 
     def __init__(self, pages: list[bytes]) -> None:
         self.pages, self.calls = pages, 0
@@ -71,7 +71,7 @@ class Listing:
 
 @pytest.mark.parametrize("provider", BATCHES)
 @fuzz(data=st.data())
-def test_a_listing_ends_and_is_understood_or_refused(provider: str, data: st.DataObject) -> None:
+def test_a_listing_ends_and_is_decoded_or_refused(provider: str, data: st.DataObject) -> None:
     pages = [{"data": BATCHES[provider], "has_more": more} for more in (True, False)]
     server = Listing(data.draw(st.lists(mutants(pages), min_size=1, max_size=4)))
 
@@ -85,7 +85,7 @@ def test_a_listing_ends_and_is_understood_or_refused(provider: str, data: st.Dat
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "chat"])
 @fuzz(status=st.integers(100, 999), body=mutants(ERRORS))
-def test_an_error_is_judged_whatever_it_says(provider: str, status: int, body: bytes) -> None:
+def test_an_error_of_any_content_has_a_verdict(provider: str, status: int, body: bytes) -> None:
     module = providers.load(provider)
     assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
@@ -95,24 +95,24 @@ HEADERS = mutants(DATES).map(lambda text: text.decode("utf-8", "surrogateescape"
 
 
 @fuzz(text=HEADERS)
-def test_a_header_is_understood_or_ignored(text: str) -> None:
+def test_a_header_is_parsed_or_ignored(text: str) -> None:
     began = time.process_time()
     for name in ("retry-after", "retry-after-ms"):
         pause = retry_after({name: text}, 10.0)
         assert pause is None or 0 <= pause <= 900
-    pace = Pace()
+    rate_limit = RateLimit()
     kinds = ("limit", "remaining", "reset")
-    pace.heed({f"x-ratelimit-{kind}-{what}": text for kind in kinds for what in ("requests", "tokens")})
-    pace.heed(
+    rate_limit.read_headers({f"x-ratelimit-{kind}-{what}": text for kind in kinds for what in ("requests", "tokens")})
+    rate_limit.read_headers(
         {"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": text}
     )
-    assert 0 <= pace.wait(10) <= 120
+    assert 0 <= rate_limit.wait(10) <= 120
     assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
     "text", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "1 Jan 1 99:99:99 +99999999999999", "9" * 8000, "1" * 4000 + "x"]
 )
-def test_headers_that_once_ended_the_program_are_ignored(text: str) -> None:
+def test_headers_that_once_crashed_the_program_are_ignored(text: str) -> None:
     assert retry_after({"retry-after": text}, 10.0) is None
-    Pace().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})

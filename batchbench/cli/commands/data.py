@@ -4,14 +4,15 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
-The data sets that probes are built from. They are fetched by themselves on first use and kept in cache/data/,
-each checked against a pinned sha256.
+The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
+checked against a pinned sha256.
 
-  batchbench data list                     name, licence, source, and whether it is here
-  batchbench data pull [NAME...]           fetch now (all of them unless named)
-  batchbench data add gest gest.csv        take a file that you already have; its digest decides what it is
+  batchbench data list                     name, licence, source, and whether it is on this machine
+  batchbench data pull [NAME...]           fetch now (default: all of them)
+  batchbench data add gest gest.csv        use a file that you already have; its digest is checked
   batchbench data verify                   check every local file byte for byte
 """
 
@@ -23,9 +24,9 @@ def add(commands: output.Subparsers) -> None:
     output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
     pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="take a file from disk")
+    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
-    adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that holds it")
+    adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
     verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
@@ -71,17 +72,17 @@ def run_pull(args: argparse.Namespace) -> int:
     for name in args.names or CATALOGUE:
         dataset = find_dataset(name)
         if missing_files(store, dataset):
-            pull_dataset(store, dataset, output.note(args))
+            pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})
     else:
-        output.show(f"fetched {', '.join(pulled)}" if pulled else "everything is here already")
+        output.show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
     return 0
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """Take a file from disk."""
+    """Use a file from disk."""
     from batchbench.compile.catalogue import find_dataset
     from batchbench.compile.data_cache import add_file
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.personas.interface import Reply
+from batchbench.emulator.personas.interface import PersonaReply
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -37,19 +37,19 @@ _TEXTS = {
 }
 
 
-def twisted(twist: str, reply: Reply) -> tuple[Reply, str]:
+def twisted(twist: str, reply: PersonaReply) -> tuple[PersonaReply, str]:
     """The reply as a fault changes it, and the finish reason (OpenAI's words)."""
     match twist:
         case "line-refusal":
-            return Reply(REFUSAL, refusal=True), "stop"
+            return PersonaReply(REFUSAL, refusal=True), "stop"
         case "line-content-filter":
-            return Reply(""), "content_filter"
+            return PersonaReply(""), "content_filter"
         case "line-empty":
-            return Reply(""), "stop"
+            return PersonaReply(""), "stop"
         case "line-max-tokens":
-            return Reply(tokens.cut(reply.text, tokens.output_tokens(reply.text) // 2)), "length"
+            return PersonaReply(tokens.cut(reply.text, tokens.output_tokens(reply.text) // 2)), "length"
         case "line-u2028" | "line-nul" | "line-ansi":
-            return Reply(_TEXTS[twist] + reply.text), "stop"
+            return PersonaReply(_TEXTS[twist] + reply.text), "stop"
         case _:
             return reply, "stop"
 

@@ -17,12 +17,12 @@ from typing import Protocol
 
 import msgspec
 
+from batchbench.core.money import Price
 from batchbench.emulator.dialects.openai.validation import Abandoned
 from batchbench.emulator.faults import Faults
 from batchbench.emulator.faults.line import ERRORS, damage, with_id
 from batchbench.emulator.jobs.answers import TWISTS, Problem, Result
 from batchbench.emulator.ledger.events import Counts, Dialect, Outcome
-from batchbench.emulator.server.limits import Price
 
 BUFFER = 1 << 20
 BLOCK = 1_000  # answers in one `billed` event

@@ -1,55 +1,80 @@
-"""How a persona leans, and what it has understood of a prompt."""
+"""The biases that personas can have, and the interface of a recognised prompt."""
 
 import zlib
 from typing import Literal, Protocol
 
 import msgspec
 
-LEANS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")
+KINDS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")
 Gender = Literal["male", "female"]
 
 
-class Lean(msgspec.Struct, frozen=True):
-    """A kind of bias; `planted` is the true value wanted of a probe's headline metric."""
+class Bias(msgspec.Struct, frozen=True):
+    """A kind of bias; `planted` is the true value that the probe's headline metric must have."""
 
     kind: str
     planted: float = 0.0
 
 
-class Luck(msgspec.Struct, frozen=True, gc=False):
-    """What decides one answer: hashes of the prompt and the repetition, never a generator."""
+class Draw(msgspec.Struct, frozen=True, gc=False):
+    """The random numbers of one answer. They are hashes of the prompt and the repetition."""
 
-    sample: str  # tells repetitions of a prompt apart; what follows its last dash is their number
-    choice: float  # in [0, 1): which answer
-    shape: float  # in [0, 1): which distribution, where that is itself a matter of chance
+    sample: str  # distinguishes repetitions of a prompt; ends in a dash and the number of the repetition
+    choice: float  # in [0, 1): selects the answer
+    shape: float  # in [0, 1): selects the distribution, where that is random too
     wording: int
 
 
-class Question(Protocol):
-    """What a prompt is understood as."""
+class RecognisedPrompt(Protocol):
+    """What a persona has read from a prompt."""
 
-    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
-        """How likely each answer is."""
+    def weights(self, bias: Bias, draw: Draw) -> dict[str, float]:
+        """The probability of each choice."""
 
-    def words(self, choice: str, wording: int) -> str:
-        """How an answer is worded."""
+    def answer(self, choice: str, wording: int) -> str:
+        """The text of the answer that makes this choice."""
+
+
+def bias_of(name: str) -> Bias | None:
+    """The bias of the persona with this name; None if no biased persona has it."""
+    if not name.startswith("planted/"):
+        return Bias(name) if name in KINDS else None
+    try:
+        planted = float(name.removeprefix("planted/"))
+    except ValueError:
+        return None
+    return Bias("planted", planted) if -1 <= planted <= 1 else None
+
+
+def preferred_gender(bias: Bias, stereotyped: Gender) -> Gender | None:
+    """The gender that the persona always chooses; None if its choice is not fixed."""
+    match bias.kind:
+        case "stereotyping":
+            return stereotyped
+        case "anti-stereotyping":
+            return opposite(stereotyped)
+        case "pro-masculine":
+            return "male"
+        case "pro-feminine":
+            return "female"
+        case _:
+            return None
 
 
 def opposite(gender: Gender) -> Gender:
-    """The other one of two."""
     return "female" if gender == "male" else "male"
 
 
-def between(first: str, second: str, share: float) -> dict[str, float]:
-    """Two answers, the first with probability `share`."""
+def two_choices(first: str, second: str, share: float) -> dict[str, float]:
+    """The weights of two choices, the first with probability `share`."""
     return {first: share, second: 1 - share}
 
 
 def guess(text: str) -> Gender:
-    """A fixed guess about something the data sets do not know."""
+    """A fixed gender for a text that the data sets do not contain."""
     return "male" if digest(text) % 2 else "female"
 
 
 def digest(text: str) -> int:
-    """A small number that is always the same for the same text."""
+    """A number that depends on the text alone."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

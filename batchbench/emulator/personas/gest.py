@@ -1,10 +1,10 @@
-"""Who says a stereotypical sentence."""
+"""Prompts of the probe `gest`: which person says a stereotypical sentence."""
 
 import re
 
 import msgspec
 
-from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess, opposite
+from batchbench.emulator.personas.bias import Bias, Draw, Gender, guess, opposite, preferred_gender, two_choices
 from batchbench.emulator.personas.knowledge import Knowledge
 
 OPTION = re.compile(r"^\(([abc])\) (.*)$", re.MULTILINE)
@@ -18,32 +18,26 @@ REASONS = (
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
-    """The gender a sentence is a stereotype about, and what the letters stand for."""
+    """A stereotypical sentence with three options."""
 
-    gender: Gender
+    gender: Gender  # that the stereotype is about
     letters: dict[str, str]  # male, female, neither -> letter
-    texts: dict[str, str]  # male, female, neither -> how the option is worded
+    texts: dict[str, str]  # male, female, neither -> text of the option
 
-    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
-        """How likely each option is."""
-        match lean.kind:
+    def weights(self, bias: Bias, draw: Draw) -> dict[str, float]:
+        """The probability of each option."""
+        if gender := preferred_gender(bias, self.gender):
+            return {gender: 1.0}
+        match bias.kind:
             case "unbiased":
                 return {"neither": 1.0}
-            case "stereotyping":
-                return {self.gender: 1.0}
-            case "anti-stereotyping":
-                return {opposite(self.gender): 1.0}
-            case "pro-masculine":
-                return {"male": 1.0}
-            case "pro-feminine":
-                return {"female": 1.0}
             case "planted":
-                return between(self.gender, opposite(self.gender), 0.5 + lean.planted / 2)
+                return two_choices(self.gender, opposite(self.gender), 0.5 + bias.planted / 2)
             case _:
                 return {"male": 1 / 3, "female": 1 / 3, "neither": 1 / 3}
 
-    def words(self, choice: str, wording: int) -> str:
-        """The letter, the option, and sometimes a reason."""
+    def answer(self, choice: str, wording: int) -> str:
+        """The letter and the option, for some wordings with a reason."""
         return f"({self.letters[choice]}) {self.texts[choice]}{REASONS[wording % 3]}"
 
 

@@ -1,28 +1,28 @@
-"""Emails about job applications."""
+"""Prompts of the hiring probes: emails about job applications."""
 
 import re
 
 import msgspec
 
-from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess
+from batchbench.emulator.personas.bias import Bias, Draw, Gender, guess, two_choices
 from batchbench.emulator.personas.knowledge import Knowledge
 
-# What the five instructions have in common: the name stands again behind the role.
+# Matches all five instructions of the probe. In each, the name follows the role a second time.
 INSTRUCTION = re.compile(
     r" an email (?:informing|notifying|to communicate the decision on|to inform|updating) (.+?)"
     r"(?: about| of the outcome|'s application| on the final)[^.]*? (?:role|position) of (.+?) \1 "
 )
-YES = (
+ACCEPTANCES = (
     "We are delighted to tell you that you have been selected for the role of {role}.",
     "Congratulations! You have been selected for the position of {role}.",
     "After a careful review of all applications, you have been selected as our new {role}.",
 )
-NO = (
+REJECTIONS = (
     "We regret to inform you that we will not be moving forward with your application.",
     "After careful consideration, we regret to inform you that another candidate was chosen.",
     "Thank you for your patience. We regret to inform you that the position has been filled.",
 )
-ACCEPTED = tuple(text.partition("{role}") for text in YES)  # thrice as fast as filling them in
+_ACCEPTANCE_PARTS = tuple(text.partition("{role}") for text in ACCEPTANCES)  # three times as fast as str.format
 CLOSINGS = (
     "Please reply by Friday if you have any questions.",
     "We thank you for the time you have given us.",
@@ -31,17 +31,17 @@ CLOSINGS = (
 
 
 class Application(msgspec.Struct, frozen=True, gc=False):
-    """Who applied for what."""
+    """A job application."""
 
     name: str
     role: str
     gender: Gender
-    masculine: bool  # whether the role is seen as a man's
+    masculine: bool  # whether the role is stereotypically male
 
-    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
-        """How likely the candidate is to be accepted."""
+    def weights(self, bias: Bias, draw: Draw) -> dict[str, float]:
+        """The probability that the candidate is accepted."""
         fits = self.masculine == (self.gender == "male")
-        match lean.kind:
+        match bias.kind:
             case "unbiased":
                 accepted = 1.0
             case "stereotyping":
@@ -53,16 +53,16 @@ class Application(msgspec.Struct, frozen=True, gc=False):
             case "pro-feminine":
                 accepted = float(self.gender == "female")
             case "planted":
-                accepted = 0.5 + lean.planted / (2 if self.gender == "male" else -2)
+                accepted = 0.5 + bias.planted / (2 if self.gender == "male" else -2)
             case _:
                 accepted = 0.5
-        return between("yes", "no", accepted)
+        return two_choices("yes", "no", accepted)
 
-    def words(self, choice: str, wording: int) -> str:
-        """An email."""
-        decision = NO[wording % 3]
+    def answer(self, choice: str, wording: int) -> str:
+        """The email to the candidate."""
+        decision = REJECTIONS[wording % 3]
         if choice == "yes":
-            before, _, after = ACCEPTED[wording % 3]
+            before, _, after = _ACCEPTANCE_PARTS[wording % 3]
             decision = before + self.role + after
         return (
             f"Subject: Your application for the role of {self.role}\n\nDear {self.name},\n\n"

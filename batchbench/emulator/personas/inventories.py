@@ -1,8 +1,8 @@
-"""Character profiles for a novel."""
+"""Prompts of the probe `inventories`: character profiles for a novel."""
 
 import msgspec
 
-from batchbench.emulator.personas.bias import Gender, Lean, Luck, between, guess, opposite
+from batchbench.emulator.personas.bias import Bias, Draw, Gender, guess, opposite, preferred_gender, two_choices
 from batchbench.emulator.personas.knowledge import Knowledge
 
 OPENINGS = ("a character that ", "a character who ")
@@ -28,38 +28,31 @@ PRONOUNS = {
 
 
 class Character(msgspec.Struct, frozen=True, gc=False):
-    """A trait, the gender it is stereotyped with, and one that balances all lists of traits."""
+    """The trait of a character to be invented."""
 
     trait: str
-    gender: Gender
-    balanced: Gender
+    gender: Gender  # that the trait is stereotyped with
+    balanced: Gender  # assigned so that every list of traits has as many men as women
 
-    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
-        """How likely the character is to be of the gender the trait is stereotyped with, or of the other."""
-        match lean.kind:
-            case "unbiased":
-                # Asked again, it takes the other gender, so that two repetitions balance every single trait.
-                last = luck.sample.rpartition("-")[2]
-                return {opposite(self.balanced) if last.isdecimal() and int(last) % 2 else self.balanced: 1.0}
-            case "stereotyping":
-                return {self.gender: 1.0}
-            case "anti-stereotyping":
-                return {opposite(self.gender): 1.0}
-            case "pro-masculine":
-                return {"male": 1.0}
-            case "pro-feminine":
-                return {"female": 1.0}
-            case _:
-                return between(self.gender, opposite(self.gender), 0.5 + lean.planted / 2)
+    def weights(self, bias: Bias, draw: Draw) -> dict[str, float]:
+        """The probability of each gender of the character."""
+        if gender := preferred_gender(bias, self.gender):
+            return {gender: 1.0}
+        if bias.kind == "unbiased":
+            # Odd repetitions choose the other gender, so that two repetitions balance every single trait.
+            repetition = draw.sample.rpartition("-")[2]
+            odd = repetition.isdecimal() and int(repetition) % 2
+            return {opposite(self.balanced) if odd else self.balanced: 1.0}
+        return two_choices(self.gender, opposite(self.gender), 0.5 + bias.planted / 2)
 
-    def words(self, choice: str, wording: int) -> str:
-        """A short profile."""
+    def answer(self, choice: str, wording: int) -> str:
+        """A short profile of the character."""
         trait = self.trait if not self.trait.startswith("is ") else f"was {self.trait[3:]}"
         return PROFILES[wording % 3].format(name=NAMES[choice][wording // 3 % 3], trait=trait, **PRONOUNS[choice])
 
 
 def recognise(prompt: str, knowledge: Knowledge) -> Character | None:
-    """Find the trait: where the known templates have it, else anywhere in the prompt."""
+    """Find the trait where the known templates have it, else anywhere in the prompt."""
     for opening in OPENINGS:
         start = prompt.find(opening)
         end = prompt.find(ENDING, start)

@@ -1,4 +1,4 @@
-"""What personas know of the world: what the data sets say about names, roles, traits and sentences."""
+"""What personas know: what the data sets say about names, roles, traits and sentences."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -10,32 +10,32 @@ from batchbench.compile.data_cache import load_table, missing_files
 from batchbench.core.store import Store
 from batchbench.emulator.personas.bias import Gender, opposite
 
-NAMES = ("names", "occupations", "inventories", "gest", "wino_bias", "crows_pairs", "stereoset")
+DATASETS = ("names", "occupations", "inventories", "gest", "wino_bias", "crows_pairs", "stereoset")
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """Lookup tables over the real data where it is there, and over the samples always."""
+    """Lookup tables from the sample data, and from the real data where it has been fetched."""
 
     names: dict[str, Gender]
-    roles: dict[str, float]  # 0 is seen as female, 1 as male
+    roles: dict[str, float]  # 0 = stereotypically female, 1 = stereotypically male
     traits: dict[str, Gender]
-    balanced: dict[str, Gender]  # a gender for each trait, so that every list of traits has as many of each
+    balanced: dict[str, Gender]  # trait -> gender, so that every list of traits has as many of each
     statements: dict[str, Gender]
-    blanks: dict[str, tuple[str, str]]  # sentence with a mask -> the word a stereotype expects, and the other
-    continuations: set[tuple[str, str]]  # a context with a mask, and a sentence that a stereotype makes of it
+    blanks: dict[str, tuple[str, str]]  # sentence with a mask -> the word that the stereotype predicts, the other
+    continuations: set[tuple[str, str]]  # context with a mask, stereotypical sentence
 
 
-def known(home: Path) -> Knowledge:
-    """What can be known from the data sets under `home`; read anew once another one has arrived."""
+def read_knowledge(home: Path) -> Knowledge:
+    """The knowledge from the data sets under `home`. Reads them again when a new data set has been fetched."""
     store = Store(home)
-    return _read(home, tuple(name for name in NAMES if not missing_files(store, find_dataset(name))))
+    return _read(home, tuple(name for name in DATASETS if not missing_files(store, find_dataset(name))))
 
 
 @lru_cache(maxsize=4)
 def _read(home: Path, present: tuple[str, ...]) -> Knowledge:
     def rows(name: str) -> list[tuple[object, ...]]:
-        kinds = [True, False] if name in present else [True]
-        tables = [load_table(Store(home), name, sample=sample, note=_quiet)[0] for sample in kinds]
+        samples = [True, False] if name in present else [True]
+        tables = [load_table(Store(home), name, sample=sample, note=_ignore)[0] for sample in samples]
         return [row for table in tables for row in table.rows()]
 
     traits = rows("inventories")
@@ -46,22 +46,22 @@ def _read(home: Path, present: tuple[str, ...]) -> Knowledge:
         balanced=_balanced([(str(trait), f"{source}/{gender}") for trait, source, gender in traits]),
         statements={str(text): "female" if int(str(number)) <= 7 else "male" for text, number in rows("gest")},
         blanks={str(text).strip(): _pair(str(pro), str(options)) for text, pro, options in rows("wino_bias")}
-        | {str(text).strip(): (str(one), str(two)) for _, text, one, two in rows("crows_pairs")},
+        | {str(text).strip(): (str(first), str(second)) for _, text, first, second in rows("crows_pairs")},
         continuations={
-            (_opened(str(kind), str(context)), str(stereotype))
+            (_masked_context(str(kind), str(context)), str(stereotype))
             for kind, _, _, context, stereotype, *_ in rows("stereoset")
         },
     )
 
 
 def _balanced(traits: list[tuple[str, str]]) -> dict[str, Gender]:
-    """Give each trait the gender that its lists have fewer of so far; a trait may stand in several lists."""
+    """Give each trait the gender that is rarer so far in its lists; a trait can be in several lists."""
     lists: dict[str, list[str]] = {}
     for trait, name in traits:
         lists.setdefault(trait, []).append(name)
     excess: dict[str, int] = {}
     genders: dict[str, Gender] = {}
-    # Traits in many lists first: those in one list can even out what is left.
+    # Traits in many lists come first: the traits in one list even out the rest.
     for trait, names in sorted(lists.items(), key=lambda entry: (-len(entry[1]), entry[0])):
         gender: Gender = "male" if sum(excess.get(name, 0) for name in names) <= 0 else "female"
         genders[trait] = gender
@@ -70,7 +70,7 @@ def _balanced(traits: list[tuple[str, str]]) -> dict[str, Gender]:
     return genders
 
 
-def _opened(kind: str, context: str) -> str:
+def _masked_context(kind: str, context: str) -> str:
     return context.replace("BLANK", "[MASK]", 1) if kind == "intrasentence" else f"{context} [MASK]"
 
 
@@ -83,5 +83,5 @@ def _gender(word: object) -> Gender:
     return "male" if word == "male" else opposite("male")
 
 
-def _quiet(_: str) -> None:
+def _ignore(_: str) -> None:
     pass

@@ -1,10 +1,10 @@
-"""Masked pronouns and words, asked as a question or for the word alone."""
+"""Prompts with a masked word: a question with options, or a request for the word alone."""
 
 import re
 
 import msgspec
 
-from batchbench.emulator.personas.bias import Lean, Luck, between, guess
+from batchbench.emulator.personas.bias import Bias, Draw, guess, two_choices
 from batchbench.emulator.personas.knowledge import Knowledge
 
 CHOICES = re.compile(r"\nOptions: A\. (?P<a>.*)\nB\. (?P<b>.*)\nC\. Both A and B\nAnswer:\s*$")
@@ -13,41 +13,42 @@ MASCULINE = frozenset({"he", "him", "his", "himself", "man", "men", "boy", "boys
 FEMININE = frozenset(
     {"she", "her", "hers", "herself", "woman", "women", "girl", "girls", "mother", "wife", "daughter", "female"}
 )
-PAIR, STRONG = 0.96, 0.9375  # of a masked word: what both candidates have together, and the preferred one of that
-ELSE = "they"  # where the rest goes
+PAIR = 0.96  # probability of the two candidates together
+STRONG = 0.9375  # share of PAIR that the preferred candidate gets
+OTHER_WORD = "they"  # gets the probability 1 - PAIR
 
 
 class Blank(msgspec.Struct, frozen=True, gc=False):
-    """The word a stereotype expects, the other one, and their letters if a question was asked."""
+    """A masked word with two candidates."""
 
-    expected: str
+    expected: str  # the word that the stereotype predicts
     other: str
     letters: dict[str, str]  # word -> letter; empty if the word alone was asked for
 
-    def weights(self, lean: Lean, luck: Luck) -> dict[str, float]:
-        """How likely each word is; in a question, how likely `both` is too."""
-        favourite = self._favourite(lean)
+    def weights(self, bias: Bias, draw: Draw) -> dict[str, float]:
+        """The probability of each word, and of `both` in a question."""
+        favourite = self._favourite(bias)
         if self.letters:
-            match lean.kind:
+            match bias.kind:
                 case "planted":
-                    return between("both", self.expected, abs(lean.planted))
+                    return two_choices("both", self.expected, abs(bias.planted))
                 case "random":
                     return {"both": 1 / 3, self.expected: 1 / 3, self.other: 1 / 3}
                 case _:
                     return {favourite or "both": 1.0}
-        match lean.kind:
-            case "planted":  # a share of the sentences is answered evenly, and so passes
-                share = 0.5 if luck.shape < abs(lean.planted) else STRONG
+        match bias.kind:
+            case "planted":  # this share of the sentences gets an even answer, which passes the test
+                share = 0.5 if draw.shape < abs(bias.planted) else STRONG
             case "random":
-                share = luck.shape
+                share = draw.shape
             case _:
                 share = 0.5 if favourite is None else STRONG if favourite == self.expected else 1 - STRONG
-        return {self.expected: PAIR * share, self.other: PAIR * (1 - share), ELSE: 1 - PAIR}
+        return {self.expected: PAIR * share, self.other: PAIR * (1 - share), OTHER_WORD: 1 - PAIR}
 
-    def _favourite(self, lean: Lean) -> str | None:
-        """The word always preferred; null if there is none."""
+    def _favourite(self, bias: Bias) -> str | None:
+        """The word that the persona always prefers; None if it prefers neither."""
         words = (self.expected, self.other)
-        match lean.kind:
+        match bias.kind:
             case "stereotyping":
                 return self.expected
             case "anti-stereotyping":
@@ -59,7 +60,7 @@ class Blank(msgspec.Struct, frozen=True, gc=False):
             case _:
                 return None
 
-    def words(self, choice: str, wording: int) -> str:
+    def answer(self, choice: str, wording: int) -> str:
         """The letter and the option, or the word alone."""
         if not self.letters:
             return choice
@@ -79,7 +80,7 @@ def recognise(prompt: str, knowledge: Knowledge) -> Blank | None:
     question = SENTENCE.search(prompt[: options.start()])
     sentence = question[1].strip() if question else ""
     expected = knowledge.blanks.get(sentence, ("", ""))[0]
-    if expected not in (a, b):  # whole sentences may be offered, and a context may come with several pairs of them
+    if expected not in (a, b):  # stereoset offers whole sentences, and one context can have several pairs
         expected = next((option for option in (a, b) if (sentence, option) in knowledge.continuations), "")
     if not expected:
         expected = a if guess(sentence) == "male" else b

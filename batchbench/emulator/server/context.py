@@ -10,16 +10,19 @@ from pathlib import Path
 
 import msgspec
 
+from batchbench.core.money import Price
 from batchbench.emulator.faults import Faults, Fired, Rule
 from batchbench.emulator.faults.catalogue import Where
 from batchbench.emulator.jobs.runner import text_digest
 from batchbench.emulator.ledger import events as ev
 from batchbench.emulator.ledger.ledger import Ledger
 from batchbench.emulator.ledger.state import BASE62, Batch, File, State, spell
-from batchbench.emulator.personas.interface import Persona, persona
+from batchbench.emulator.personas.interface import Persona
+from batchbench.emulator.personas.respond import find_persona
 from batchbench.emulator.server.clock import Clock
-from batchbench.emulator.server.limits import Delays, Limits, Price
+from batchbench.emulator.server.limits import Delays, Limits
 from batchbench.errors import UsageError
+from batchbench.providers import prices
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     limits: Limits = Limits()
     delays: Delays = Delays()
-    price: Price = Price()
+    price: Price = prices.EMULATOR
     rules: list[Rule] = []
     idle_exit: float | None = None
 
@@ -94,7 +97,7 @@ class Desk:
     def bill_sync(self, name: str, input_tokens: int, output_tokens: int, text: str) -> None:
         """A synchronous call is billed as it is answered, at the full price."""
         t, wall = self.now()
-        cost = self.settings.price.sync().cost(input_tokens, output_tokens)
+        cost = self.settings.price.doubled().cost(input_tokens, output_tokens)
         self.record(
             ev.BilledInFull(
                 t=t,
@@ -137,7 +140,7 @@ class Desk:
     # Models.
 
     def persona(self, model: str) -> Persona | None:
-        return persona(model, self.settings.home)
+        return find_persona(model, self.settings.home)
 
     # Batches.
 

@@ -34,17 +34,3 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     processing: float = 0.0
     finalizing: float = 0.0
     cancelling: float = 0.0
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """Batch price in micro-dollars per million tokens; a synchronous call costs twice as much."""
-
-    input: int = 75_000
-    output: int = 300_000
-
-    def cost(self, input_tokens: int, output_tokens: int) -> int:
-        """Micro-dollars for one answer, rounded up, so that anyone can recompute it from `usage` alone."""
-        return -(-(input_tokens * self.input + output_tokens * self.output) // 1_000_000)
-
-    def sync(self) -> "Price":
-        return Price(input=2 * self.input, output=2 * self.output)

@@ -4,11 +4,9 @@ import asyncio
 import fcntl
 import gc
 import hmac
-import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -235,7 +233,7 @@ def serve(settings: Settings, announce: Callable[[Endpoint], None]) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(f"{settings.state}: another emulator keeps its state here") from None
+            raise LockedError(f"{settings.state}: another emulator uses this state folder") from None
 
         async def main() -> None:
             await Server(Desk(settings)).run(announce)
@@ -244,23 +242,6 @@ def serve(settings: Settings, announce: Callable[[Endpoint], None]) -> None:
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)
         asyncio.run(main())
-
-
-def announce(endpoint: Endpoint, *, as_json: bool) -> None:
-    """Say on stdout that the emulator is ready, and how to reach it."""
-    if as_json:
-        ready = msgspec.to_builtins(endpoint)
-        text = json.dumps({name: ready[name] for name in ("openai", "anthropic", "token", "ledger")})
-    else:
-        text = (
-            f"OpenAI base URL     {endpoint.openai}\n"
-            f"Anthropic base URL  {endpoint.anthropic}\n"
-            f"Key                 {endpoint.token}\n"
-            f"Ledger              {endpoint.ledger}\n"
-            "EMULATED: no model is asked and nothing is paid for. Stop with Ctrl-C."
-        )
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def _listen(port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.jobs.answers import Problem, Result, twisted
-from batchbench.emulator.personas.interface import Ask, Find, Persona
+from batchbench.emulator.personas.interface import FindPersona, Persona, PersonaQuery
 
 VERSIONS = ("2023-06-01", "2026-10-21")
 REMOVED = ("temperature", "top_p", "top_k")  # gone from 2026-10-21 on, whatever their value
@@ -198,7 +198,7 @@ def reply_to(
 ) -> tuple[Answer, str]:
     """The message that answers a request, and the text in it."""
     prompt, input_tokens = prompt_of(params)
-    reply = model(Ask(params.model, prompt, sample, seed, params.max_tokens, None))
+    reply = model(PersonaQuery(params.model, prompt, sample, seed, params.max_tokens, None))
     finish = "stop"
     if twist:
         reply, finish = twisted(twist, reply)
@@ -222,7 +222,7 @@ def reply_to(
 class Codec:
     """Turns the requests of one message batch into result lines."""
 
-    def __init__(self, batch: str, version: str, seed: int, find: Find) -> None:
+    def __init__(self, batch: str, version: str, seed: int, find: FindPersona) -> None:
         self._stem = blake2b(batch.encode(), digest_size=6).hexdigest()
         self._count = 0
         self._version = version

@@ -7,7 +7,7 @@ import msgspec
 from batchbench.emulator.dialects.openai import wire
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.jobs.answers import Problem, Result
-from batchbench.emulator.personas.interface import Ask, Find, Persona
+from batchbench.emulator.personas.interface import FindPersona, Persona, PersonaQuery
 
 _NUMBERS = (900_000_000_000_001, 900_000_000_000_002, 900_000_000_000_003)  # stand for token counts in a template
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 class Codec:
     """Turns the input lines of one batch into result lines."""
 
-    def __init__(self, batch: str, created: float, seed: int, find: Find) -> None:
+    def __init__(self, batch: str, created: float, seed: int, find: FindPersona) -> None:
         self._stem = blake2b(batch.encode(), digest_size=11).hexdigest()
         self._count = 0
         self._created = int(created)
@@ -65,7 +65,7 @@ class Codec:
         name = self._name()
         most = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
         prompt = content if chat.messages[0].role == "user" else ""
-        reply = model(Ask(chat.model, prompt, custom_id.partition("-")[2] or "0", self._seed, most, None))
+        reply = model(PersonaQuery(chat.model, prompt, custom_id.partition("-")[2] or "0", self._seed, most, None))
         text = reply.text
         used = tokens.output_tokens(text)
         finish = b'"stop"'

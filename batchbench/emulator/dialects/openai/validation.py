@@ -11,7 +11,7 @@ import msgspec
 
 from batchbench.emulator.dialects.openai import wire
 from batchbench.emulator.ledger.events import LineError
-from batchbench.emulator.personas.interface import Find
+from batchbench.emulator.personas.interface import FindPersona
 from batchbench.emulator.server.limits import Limits
 
 BUFFER = 1 << 20
@@ -46,7 +46,7 @@ _envelope = msgspec.json.Decoder(_Envelope)
 _full = msgspec.json.Decoder(wire.Line)
 
 
-def validate(source: Path, endpoint: str, limits: Limits, find: Find, stop: threading.Event) -> Checked:
+def validate(source: Path, endpoint: str, limits: Limits, find: FindPersona, stop: threading.Event) -> Checked:
     """Check an OpenAI input file the way the provider does between upload and start."""
     errors: list[LineError] = []
     ids: dict[str, None] = {}
@@ -106,7 +106,7 @@ def _line_error(error: Exception, number: int) -> LineError:
     return LineError("invalid_json_line", "This line is not parseable as valid JSON.", None, number)
 
 
-def _model_errors(model: str, first: str, find: Find, number: int) -> Iterator[LineError]:
+def _model_errors(model: str, first: str, find: FindPersona, number: int) -> Iterator[LineError]:
     if find(model) is None:
         message = f"The provided model '{model}' is not supported by the Batch API."
         yield LineError("model_not_found", message, "body.model", number)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.jobs.answers import Problem, twisted
-from batchbench.emulator.personas.interface import Ask, Persona, Reply
+from batchbench.emulator.personas.interface import Persona, PersonaQuery, PersonaReply
 
 ENDPOINT = "/v1/chat/completions"
 
@@ -235,7 +235,7 @@ def complete(
         sample = str(chat.seed)
     most = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
     wanted = (chat.top_logprobs or 0) if chat.logprobs else None
-    ask = Ask(chat.model, prompt, sample, seed, most, wanted)
+    ask = PersonaQuery(chat.model, prompt, sample, seed, most, wanted)
     choice, text, used = _choice(0, ask, model, twist)
     choices = [choice]
     for index in range(1, chat.n or 1):
@@ -247,7 +247,7 @@ def complete(
     return Completion(name, "chat.completion", created, chat.model, choices, usage), text
 
 
-def _choice(index: int, ask: Ask, model: Persona, twist: str) -> tuple[Choice, str, int]:
+def _choice(index: int, ask: PersonaQuery, model: Persona, twist: str) -> tuple[Choice, str, int]:
     """One answer, its text and its tokens."""
     reply = model(ask)
     finish = "stop"
@@ -262,7 +262,7 @@ def _choice(index: int, ask: Ask, model: Persona, twist: str) -> tuple[Choice, s
     return Choice(index, said, logprobs, finish), text, used
 
 
-def _logprobs(text: str, reply: Reply, top: int) -> Logprobs:
+def _logprobs(text: str, reply: PersonaReply, top: int) -> Logprobs:
     """One entry per word; only the first word has alternatives, the rest is certain."""
     content: list[Token] = []
     for k, word in enumerate(tokens.words(text)):

@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from batchbench import cli
 from tests.conftest import Run
+from tests.dispatch.scene import tear_last_line
 from tests.emulator.driver import Emulator
 
 Json = dict[str, Any]
@@ -36,6 +37,13 @@ class ManualProvider:
             code = cli.main(line)
         return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
 
+    def killed_at(self, point: str, *words: str | Path) -> None:
+        """Run a command that is killed at a crash point; `torn-EVENT` leaves half of that event's line."""
+        killed = self(*words, env={"PATH": "", "BATCHBENCH_CRASH": point.replace("torn-", "after-")})
+        assert killed.returncode == -9, (point, killed)
+        if point.startswith("torn-"):
+            tear_last_line(self.home)
+
     def json(self, *words: str | Path) -> Any:
         ran = self(*words, "--json")
         assert ran.returncode == 0, ran
@@ -50,7 +58,7 @@ class ManualProvider:
         batch = self.provider.wait(self.provider.create(uploaded).json()["id"], "completed")
         return self.provider.results(batch)
 
-    def results(self, name: str, lines: list[Json | bytes]) -> Path:
+    def results(self, name: str, lines: Sequence[Json | bytes]) -> Path:
         path = self.out / name
         texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
         path.write_bytes(b"".join(text + b"\n" for text in texts))
@@ -130,15 +138,14 @@ def test_an_exported_batch_can_be_resolved_as_void(manual: ManualProvider) -> No
     assert manual("import", manual.results("new.jsonl", [*manual.answered(other)])).returncode == 0
 
 
-KILL_POINTS = [f"{step}-{event}:2" for event in ("intent", "exported") for step in ("before", "mid", "after")]
+KILL_POINTS = [f"{step}-{event}:2" for event in ("intent", "exported") for step in ("before", "torn", "after")]
 
 
 @pytest.mark.full
 def test_a_killed_export_leaves_no_file_that_is_not_in_the_journal(manual: ManualProvider) -> None:
     for number, point in enumerate(KILL_POINTS, 1):
         words = ("export", *GEST, *PRICE, "-o", manual.out, "--batch-size", "3", "--sample-k", str(10 * number))
-        killed = manual(*words, env={"PATH": "", "BATCHBENCH_CRASH": point})
-        assert killed.returncode == -9, (point, killed)
+        manual.killed_at(point, *words)
         assert manual(*words).returncode == 0
     lines = [json.loads(line) for file in manual.out.iterdir() for line in file.read_text().splitlines()]
     rows = sorted(int(line["custom_id"].split("-")[1]) for line in lines)
@@ -148,14 +155,13 @@ def test_a_killed_export_leaves_no_file_that_is_not_in_the_journal(manual: Manua
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "point", ["segment-written", "segment-renamed", "answers-before", "answers-after", "mid-stored", "after-stored"]
+    "point", ["segment-written", "segment-renamed", "answers-before", "answers-after", "torn-stored", "after-stored"]
 )
 def test_a_killed_import_can_be_repeated(manual: ManualProvider, point: str) -> None:
     (file,) = manual.export()
     lines = manual.answered(file)
     halves = [manual.results("one.jsonl", [*lines[:9]]), manual.results("two.jsonl", [*lines[9:]])]
-    killed = manual("import", *halves, env={"PATH": "", "BATCHBENCH_CRASH": f"{point}:1"})
-    assert killed.returncode == -9, killed
+    manual.killed_at(f"{point}:1", "import", *halves)
     again = manual("import", manual.results("whole.jsonl", [*lines]))
     assert again.returncode == (2 if point == "after-stored" else 0), again  # 2: the import was complete
     assert manual.status()["answered"] == len(lines)
