@@ -243,7 +243,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     rules = [
         {"do": name, "on": "messages", "key": key(name)}
         for name, fault in FAULTS.items()
-        if fault.where == "before" and fault.dialect != "openai" and "messages" in fault.calls
+        if fault.kind == "before" and fault.dialect != "openai" and "messages" in fault.calls
     ]
     emulator = Emulator(tmp_path_factory.mktemp("faulty"), rules=rules)
     yield emulator

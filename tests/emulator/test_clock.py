@@ -2,9 +2,9 @@
 
 import pytest
 
-from batchbench.emulator.ledger import events as ev
+from batchbench.emulator.ledger import events
 from batchbench.emulator.ledger.lifecycle import answered_by, next_step, status
-from batchbench.emulator.ledger.state import Batch
+from batchbench.emulator.ledger.state import EmulatedBatch
 from batchbench.emulator.server.limits import Delays
 from tests.emulator.conftest import Emulate
 
@@ -127,8 +127,8 @@ def test_the_store_of_files_can_be_full(emulate: Emulate) -> None:
     assert emulator.upload("four", []).status == 200
 
 
-def accepted(**more: object) -> ev.Accepted:
-    return ev.Accepted(
+def accepted(**more: object) -> events.BatchAccepted:
+    return events.BatchAccepted(
         t=0.0,
         wall=0.0,
         batch="b",
@@ -140,63 +140,70 @@ def accepted(**more: object) -> ev.Accepted:
     )
 
 
-def validated(n: int = 100) -> ev.Validated:
-    return ev.Validated(t=10.0, wall=0.0, at=10.0, batch="b", n=n, model="echo")
+def validated(n: int = 100) -> events.BatchValidated:
+    return events.BatchValidated(t=10.0, wall=0.0, at=10.0, batch="b", n=n, model="echo")
 
 
-CASES: list[tuple[str, Batch, Delays, tuple[str, float, str, int] | None]] = [
-    ("new", Batch(accepted=accepted()), Delays(), ("validate", 0.0, "completed", 0)),
-    ("slow check", Batch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
-    ("checked", Batch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
+CASES: list[tuple[str, EmulatedBatch, Delays, tuple[str, float, str, int] | None]] = [
+    ("new", EmulatedBatch(accepted=accepted()), Delays(), ("validate", 0.0, "completed", 0)),
+    ("slow check", EmulatedBatch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
+    ("checked", EmulatedBatch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
     (
         "slow run",
-        Batch(accepted=accepted(), validated=validated()),
+        EmulatedBatch(accepted=accepted(), validated=validated()),
         Delays(processing=100),
         ("run", 110.0, "completed", 100),
     ),
     (
         "too slow",
-        Batch(accepted=accepted(), validated=validated()),
+        EmulatedBatch(accepted=accepted(), validated=validated()),
         Delays(processing=2 * (DAY - 10)),
         ("run", DAY, "expired", 50),
     ),
     (
         "cancelled half-way",
-        Batch(accepted=accepted(), validated=validated(), cancelled=60.0),
+        EmulatedBatch(accepted=accepted(), validated=validated(), cancelled=60.0),
         Delays(processing=100),
         ("run", 60.0, "cancelled", 50),
     ),
     (
         "cancelled too late to matter",
-        Batch(accepted=accepted(), validated=validated(), cancelled=200.0),
+        EmulatedBatch(accepted=accepted(), validated=validated(), cancelled=200.0),
         Delays(processing=100),
         ("run", 110.0, "completed", 100),
     ),
-    ("stuck", Batch(accepted=accepted(fate=ev.Fate("stuck")), validated=validated()), Delays(), None),
     (
-        "fated",
-        Batch(accepted=accepted(fate=ev.Fate("expire-half", 7.0)), validated=validated(9)),
+        "stuck",
+        EmulatedBatch(accepted=accepted(fault=events.BatchFault("stuck")), validated=validated()),
+        Delays(),
+        None,
+    ),
+    (
+        "expires early",
+        EmulatedBatch(accepted=accepted(fault=events.BatchFault("expire-half", 7.0)), validated=validated(9)),
         Delays(),
         ("run", 7.0, "expired", 4),
     ),
-    ("deleted", Batch(accepted=accepted(), deleted=True), Delays(), None),
+    ("deleted", EmulatedBatch(accepted=accepted(), deleted=True), Delays(), None),
 ]
 
 
 @pytest.mark.parametrize(("batch", "delays", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_the_next_step_of_a_batch(batch: Batch, delays: Delays, expected: tuple[str, float, str, int] | None) -> None:
+def test_the_next_step_of_a_batch(
+    batch: EmulatedBatch, delays: Delays, expected: tuple[str, float, str, int] | None
+) -> None:
     step = next_step(batch, delays)
-    assert (step and (step.do, step.at, step.outcome, step.answer)) == expected
+    assert (step and (step.do, step.at, step.outcome, step.answer_count)) == expected
 
 
 def test_a_status_follows_from_events_and_time() -> None:
-    new = Batch(accepted=accepted())
-    running = Batch(accepted=accepted(), validated=validated())
-    table: list[tuple[Batch, float, str]] = [
+    new = EmulatedBatch(accepted=accepted())
+    running = EmulatedBatch(accepted=accepted(), validated=validated())
+    table: list[tuple[EmulatedBatch, float, str]] = [
         (new, 0.0, "validating"),
         (running, 50.0, "in_progress"),
         (running, 120.0, "finalizing"),
-        (Batch(accepted=accepted(), cancelled=1.0), 2.0, "cancelling"),
+        (EmulatedBatch(accepted=accepted(), cancelled=1.0), 2.0, "cancelling"),
     ]
     for batch, now, word in table:
         assert status(batch, now, Delays(processing=100)) == word

@@ -31,7 +31,7 @@ def cases(*where: str) -> list[tuple[str, str]]:
     return [
         (fault.name, dialect)
         for fault in FAULTS.values()
-        if fault.where in where
+        if fault.kind in where
         for dialect in ("openai", "anthropic")
         if fault.dialect in (None, dialect)
     ]
@@ -41,11 +41,11 @@ def rule(fault: Fault) -> Json:
     """Strikes only the test that bears the fault's name."""
     key = f"^(openai|anthropic)_{fault.name.replace('-', '_')}(-|$)"
     made: Json = {"do": fault.name, "key": key}
-    if fault.where in ("before", "after", "late"):
+    if fault.kind in ("before", "after", "late"):
         made["on"] = "create"
     if fault.name == "line-huge":
         made["value"] = 2_000_000
-    if fault.where == "line":
+    if fault.kind == "line":
         made["nth"] = [2, 5]
     return made
 
@@ -53,7 +53,7 @@ def rule(fault: Fault) -> Json:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """One emulator with every rule that can be told apart by its key."""
-    rules = [rule(fault) for fault in FAULTS.values() if fault.where != "list"]
+    rules = [rule(fault) for fault in FAULTS.values() if fault.kind != "list"]
     folder = tmp_path_factory.mktemp("hostile")
     with open(folder / "stderr", "w+") as stderr:
         emulator = Emulator(folder / "state", rules=rules, stderr=stderr)
@@ -135,7 +135,7 @@ RETRY_AFTER: dict[str, tuple[str, str] | None] = {
 
 @pytest.mark.parametrize(("name", "dialect"), cases("before", "after"))
 def test_a_reply_is_replaced(hostile: Emulator, name: str, dialect: str) -> None:
-    where = FAULTS[name].where
+    where = FAULTS[name].kind
     kind = name.removesuffix(f"-{where}")
     if kind in BROKEN:
         with pytest.raises(BROKEN[kind]):
@@ -415,7 +415,7 @@ def test_a_batch_looks_wrong(hostile: Emulator, name: str, dialect: str) -> None
 # Listings. Their key is empty, so each rule needs an emulator of its own.
 
 
-@pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.where == "list"])
+@pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.kind == "list"])
 def test_a_listing_is_odd(emulate: Emulate, name: str) -> None:
     emulator = emulate(rules=[{"do": name}])
     for dialect, path, cursor in (
@@ -456,7 +456,7 @@ def test_a_listing_is_odd(emulate: Emulate, name: str) -> None:
 # Fates: decided when a batch is accepted.
 
 
-@pytest.mark.parametrize(("name", "dialect"), cases("fate"))
+@pytest.mark.parametrize(("name", "dialect"), cases("batch"))
 def test_a_batch_has_a_fate(hostile: Emulator, name: str, dialect: str) -> None:
     answer = create(hostile, dialect, name, 8)
     assert answer.status == 200

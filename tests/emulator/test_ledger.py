@@ -173,7 +173,7 @@ def test_a_ledger_has_one_seed(emulate: Emulate) -> None:
     command = [sys.executable, "-m", "batchbench", "emulate", "--state", str(emulator.state), "--seed", "4"]
     other = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert other.returncode == 2
-    assert "was begun with seed 3" in other.stderr
+    assert "was started with --seed 3" in other.stderr
     emulator.start()
 
 

@@ -299,7 +299,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     rules = [
         {"do": name, "on": "chat", "key": key(name)}
         for name, fault in FAULTS.items()
-        if fault.where == "before" and fault.dialect != "anthropic" and "chat" in fault.calls
+        if fault.kind == "before" and fault.dialect != "anthropic" and "chat" in fault.calls
     ]
     emulator = Emulator(tmp_path_factory.mktemp("faulty"), rules=rules)
     yield emulator

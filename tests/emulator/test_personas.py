@@ -283,10 +283,14 @@ def test_other_names_are_not_personas(home: Path, model: str) -> None:
     assert not personas.exists(model)
 
 
-@pytest.mark.parametrize("model", ["echo", "planted/0.3", "planted/-1", *(set(personas.ABOUT) - {"planted/X"})])
+@pytest.mark.parametrize("model", [*personas.LISTED, "planted/0.3", "planted/-1"])
 def test_every_listed_persona_exists(home: Path, model: str) -> None:
     assert personas.exists(model)
     assert respond.find_persona(model, home) is not None
+
+
+def test_every_described_persona_is_listed() -> None:
+    assert {name.partition("/")[0] for name in personas.ABOUT} <= {name.partition("/")[0] for name in personas.LISTED}
 
 
 def test_checking_a_name_imports_nothing_heavy() -> None:

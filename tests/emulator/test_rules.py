@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from batchbench.emulator.faults import Faults, Rule, chance, parse_rules, read_rules
 from batchbench.emulator.faults.catalogue import CALLS, FAULTS, listing
+from batchbench.emulator.faults.rules import Faults, Rule, hash_fraction, parse_rules, read_rules
 from batchbench.errors import UsageError
 from tests.emulator.conftest import Emulate
 from tests.emulator.driver import Emulator, chat_lines
@@ -27,13 +27,13 @@ from tests.emulator.driver import Emulator, chat_lines
         ('{"do": "500-before", "nth": [0]}', "`nth`"),
         ('{"do": "500-before", "first": 0}', "`first`"),
         ('{"do": "500-before", "first": 1, "nth": [1]}', "not both"),
-        ('{"do": "500-before", "on": "creation"}', "cannot strike 'creation'"),
+        ('{"do": "500-before", "on": "creation"}', "cannot affect 'creation'"),
         ('{"do": "cut-line", "on": "create"}', "only: content, results"),
         ('{"do": "line-missing", "on": "create"}', "only: line"),
         ('{"do": "500-before", "key": "("}', "not a regular expression"),
         ('{"do": "500-before", "seconds": -1}', "`seconds`"),
         ('{"do": "500-before", "dialect": "gemini"}', "Invalid enum value"),
-        ('{"do": "token-limit", "dialect": "anthropic"}', "openai dialect only"),
+        ('{"do": "token-limit", "dialect": "anthropic"}', "only in the openai dialect"),
     ],
 )
 def test_a_bad_rule_is_refused_with_its_line_and_the_reason(line: str, reason: str) -> None:
@@ -53,16 +53,16 @@ def test_every_fault_is_described_and_strikes_something() -> None:
     text = listing()
     for name, fault in FAULTS.items():
         assert f"\n{name} " in f"\n{text}"
-        assert fault.says
-        assert "\n" not in fault.says
+        assert fault.description
+        assert "\n" not in fault.description
         assert fault.calls
         assert set(fault.calls) <= {*CALLS, "line"}
 
 
-def struck(rules: list[Rule], seed: int, where: Any = "before") -> list[tuple[str, int]]:
+def struck(rules: list[Rule], seed: int, kind: Any = "before") -> list[tuple[str, int]]:
     faults = Faults(rules, seed)
     return [
-        (key, n) for key in ("a", "b", "c") for n in range(1, 200) if faults.strike(where, "openai", "create", key, n)
+        (key, n) for key in ("a", "b", "c") for n in range(1, 200) if faults.select(kind, "openai", "create", key, n)
     ]
 
 
@@ -74,7 +74,7 @@ def test_a_share_is_kept_and_depends_on_nothing_but_its_names() -> None:
     assert hits != struck(rules, seed=2)
     others = parse_rules('{"do": "html-before", "p": 0.0}\n{"do": "500-before", "p": 0.25}', "x")
     assert hits == struck(others, seed=1), "a rule more does not change what the others decide"
-    assert chance(1, "x") == chance(1, "x") != chance(1, "y")
+    assert hash_fraction(1, "x") == hash_fraction(1, "x") != hash_fraction(1, "y")
 
 
 def test_nth_first_key_and_dialect_narrow_a_rule() -> None:

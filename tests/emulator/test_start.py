@@ -15,7 +15,7 @@ import pytest
 
 import batchbench.emulator
 from batchbench.cli.commands import emulate
-from batchbench.emulator.faults import parse_rules
+from batchbench.emulator.faults.rules import parse_rules
 
 
 def ended(pid: int) -> bool:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.emulator.dialects.anthropic import wire as anthropic_wire
-from batchbench.emulator.dialects.openai import codec as openai_codec
 from batchbench.emulator.dialects.openai import wire as openai_wire
+from batchbench.emulator.dialects.openai.codec import OpenAICodec
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.jobs.answers import TWISTS, twisted
+from batchbench.emulator.jobs.answers import REPLY_FAULTS, changed_reply
 from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
 from batchbench.emulator.personas.respond import echo, find_persona
 from batchbench.providers.prices import EMULATOR
@@ -21,17 +21,17 @@ anything = st.text(alphabet=st.characters(exclude_categories=[]))
 
 @given(anything)
 def test_a_prompt_never_has_more_tokens_than_bytes_and_overhead(text: str) -> None:
-    count = tokens.input_tokens(tokens.size(text), 1)
+    count = tokens.input_tokens(tokens.utf8_bytes(text), 1)
     assert count <= len(text.encode("utf-8", "surrogatepass")) + 7
     assert count >= 7
 
 
 @given(anything, st.integers(0, 30))
 def test_cutting_an_answer_keeps_its_first_words(text: str, most: int) -> None:
-    pieces = tokens.words(text)
+    pieces = tokens.split(text)
     assert "".join(pieces) == text
     assert len(pieces) == tokens.output_tokens(text)
-    assert tokens.cut(text, most) == "".join(pieces[:most])
+    assert tokens.truncate(text, most) == "".join(pieces[:most])
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,22 @@ def chatty(ask: PersonaQuery) -> PersonaReply:
     ("most", "text", "finish"), [(None, 5, "stop"), (5, 5, "stop"), (4, 4, "length"), (1, 1, "length")]
 )
 def test_an_answer_is_cut_to_the_limit(most: int | None, text: int, finish: str) -> None:
-    chat = openai_wire.Chat(model="m", messages=[openai_wire.Message("user", "q")], max_completion_tokens=most)
+    chat = openai_wire.ChatRequest(model="m", messages=[openai_wire.Message("user", "q")], max_completion_tokens=most)
     body, said = openai_wire.complete(chat, chatty, sample="0", seed=0, name="x", created=0)
     assert (len(said.split()), body.choices[0].finish_reason) == (text, finish)
     assert body.usage.completion_tokens == text
     if most:
-        params = anthropic_wire.Params(model="m", messages=[anthropic_wire.Message("user", "q")], max_tokens=most)
+        params = anthropic_wire.MessageParams(
+            model="m", messages=[anthropic_wire.Message("user", "q")], max_tokens=most
+        )
         message, said = anthropic_wire.reply_to(params, chatty, sample="0", seed=0, name="x", tier="batch")
         assert (len(said.split()), message.stop_reason) == (text, {"stop": "end_turn", "length": "max_tokens"}[finish])
 
 
 def test_logprobs_are_the_personas_for_the_first_word_and_certain_after_it() -> None:
-    chat = openai_wire.Chat(model="m", messages=[openai_wire.Message("user", "q")], logprobs=True, top_logprobs=2)
+    chat = openai_wire.ChatRequest(
+        model="m", messages=[openai_wire.Message("user", "q")], logprobs=True, top_logprobs=2
+    )
     body, _ = openai_wire.complete(chat, chatty, sample="0", seed=0, name="x", created=0)
     logprobs = body.choices[0].logprobs
     assert logprobs
@@ -90,7 +94,7 @@ def test_the_sample_never_holds_the_nonce(seed: int | None, custom_id: str, samp
     if seed is not None:
         body["seed"] = seed
     line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()
-    openai_codec.Codec("batch", 0.0, 3, lambda _model: listen).answer(line)
+    OpenAICodec("batch", 0.0, 3, lambda _model: listen).answer(line)
     assert (asked[0].sample, asked[0].prompt, asked[0].seed) == (sample, "q", 3)
 
 
@@ -99,10 +103,10 @@ def test_echo_is_known_and_nonsense_is_not() -> None:
     assert find_persona("no such model", Path()) is None
 
 
-@pytest.mark.parametrize("twist", sorted(TWISTS))
-def test_every_twist_changes_the_reply(twist: str) -> None:
+@pytest.mark.parametrize("fault", sorted(REPLY_FAULTS))
+def test_every_reply_fault_changes_the_reply(fault: str) -> None:
     plain = (PersonaReply("one two three four"), "stop")
-    assert twisted(twist, plain[0]) != plain
+    assert changed_reply(fault, plain[0]) != plain
 
 
 @given(
@@ -121,6 +125,6 @@ def test_the_quick_way_to_an_answer_gives_what_the_full_way_gives(
 
     body = {"model": "m %d", "messages": [{"role": role, "content": prompt}], "max_completion_tokens": most}
     line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()
-    quick = openai_codec.Codec("batch", 1.5, 3, lambda _model: model).answer(line)
-    full = openai_codec.Codec("batch", 1.5, 3, lambda _model: model).answer(line, "no such twist")
+    quick = OpenAICodec("batch", 1.5, 3, lambda _model: model).answer(line)
+    full = OpenAICodec("batch", 1.5, 3, lambda _model: model).answer(line, "no such fault")
     assert quick == full
