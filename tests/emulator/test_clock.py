@@ -1,4 +1,4 @@
-"""Virtual time: a day passes in a millisecond, and everything that depends on it follows."""
+"""Virtual time: tests advance the clock by days, and batches, files and limits follow it."""
 
 import pytest
 
@@ -11,9 +11,9 @@ from tests.emulator.conftest import Emulate
 DAY = 86_400.0
 
 
-def test_every_state_can_be_seen(emulate: Emulate) -> None:
-    words = [word for pair in ("validating=60", "processing=3600", "finalizing=60") for word in ("--delay", pair)]
-    emulator = emulate(*words)
+def test_a_slow_batch_shows_every_status(emulate: Emulate) -> None:
+    delays = ("validating=60", "processing=3600", "finalizing=60")
+    emulator = emulate(*(argument for delay in delays for argument in ("--delay", delay)))
     batch = emulator.submit("states", 10)
     seen = emulator.batch(batch)
     assert (seen["status"], seen["in_progress_at"]) == ("validating", None)
@@ -33,14 +33,14 @@ def test_every_state_can_be_seen(emulate: Emulate) -> None:
     assert seen["finalizing_at"] <= seen["completed_at"]
 
 
-def test_the_window_closes_on_a_slow_batch(emulate: Emulate) -> None:
+def test_a_batch_that_is_too_slow_expires(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=200000")
     batch = emulator.submit("slow", 100)
     emulator.wait(batch, "in_progress")
     emulator.advance(DAY + 1)
     seen = emulator.wait(batch, "expired")
     assert seen["expired_at"] == seen["expires_at"]
-    assert seen["request_counts"] == {"total": 100, "completed": 43, "failed": 0}, "expired requests have not failed"
+    assert seen["request_counts"] == {"total": 100, "completed": 43, "failed": 0}, "expired is not failed"
     lines = emulator.results(seen)
     expired = [line for line in lines if line["response"] is None]
     assert len(expired) == 57
@@ -48,7 +48,7 @@ def test_the_window_closes_on_a_slow_batch(emulate: Emulate) -> None:
     assert sorted(emulator.billed(batch)) == sorted(line["custom_id"] for line in lines if line["response"])
 
 
-def test_a_clock_that_was_moved_stays_moved(emulate: Emulate) -> None:
+def test_a_restart_keeps_the_clock_offset(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=3600")
     batch = emulator.submit("moved", 3)
     emulator.wait(batch, "in_progress")
@@ -63,7 +63,7 @@ def test_a_clock_that_was_moved_stays_moved(emulate: Emulate) -> None:
     assert emulator.wait(batch)["status"] == "completed"
 
 
-def test_files_and_results_are_kept_for_a_month(emulate: Emulate) -> None:
+def test_files_and_results_expire_after_a_month(emulate: Emulate) -> None:
     emulator = emulate()
     batch = emulator.wait(emulator.submit("kept", 2))
     messages = emulator.wait(emulator.submit_messages("kept2", 2))
@@ -81,20 +81,20 @@ def test_files_and_results_are_kept_for_a_month(emulate: Emulate) -> None:
     emulator.advance(1 * DAY)
     assert emulator.call("GET", output).status == 404
     assert emulator.call("GET", f"/openai/v1/files/{batch['input_file_id']}").status == 404
-    assert emulator.batch(batch["id"])["status"] == "completed", "the batch itself stays"
+    assert emulator.batch(batch["id"])["status"] == "completed", "the batch itself does not expire"
 
 
 @pytest.mark.parametrize("body", [b'{"advance": -1}', b'{"advance": "x"}', b"{}", b"", b'{"advance": 1e99}'])
-def test_time_only_goes_forward(emulate: Emulate, body: bytes) -> None:
+def test_the_clock_only_moves_forward(emulate: Emulate, body: bytes) -> None:
     assert emulate().call("POST", "/__emu/clock", body).status == 400
 
 
-def test_limits_show_where_the_provider_shows_them(emulate: Emulate) -> None:
+def test_limits_apply_where_the_provider_applies_them(emulate: Emulate) -> None:
     emulator = emulate(
         *(
-            word
+            argument
             for pair in ("requests=5", "bytes=5000", "enqueued_tokens=60", "creates_per_hour=6")
-            for word in ("--limit", pair)
+            for argument in ("--limit", pair)
         ),
         "--delay",
         "processing=60",
@@ -116,7 +116,7 @@ def test_limits_show_where_the_provider_shows_them(emulate: Emulate) -> None:
     assert emulator.create(last).status == 200
 
 
-def test_the_store_of_files_can_be_full(emulate: Emulate) -> None:
+def test_an_upload_beyond_the_file_limits_is_refused(emulate: Emulate) -> None:
     emulator = emulate("--limit", "files=2", "--limit", "upload_bytes=1000")
     first = emulator.upload("one", []).json()["id"]
     assert emulator.upload("two", []).status == 200
@@ -146,8 +146,8 @@ def validated(n: int = 100) -> events.BatchValidated:
 
 CASES: list[tuple[str, EmulatedBatch, Delays, tuple[str, float, str, int] | None]] = [
     ("new", EmulatedBatch(accepted=accepted()), Delays(), ("validate", 0.0, "completed", 0)),
-    ("slow check", EmulatedBatch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
-    ("checked", EmulatedBatch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
+    ("slow validation", EmulatedBatch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
+    ("validated", EmulatedBatch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
     (
         "slow run",
         EmulatedBatch(accepted=accepted(), validated=validated()),
@@ -155,7 +155,7 @@ CASES: list[tuple[str, EmulatedBatch, Delays, tuple[str, float, str, int] | None
         ("run", 110.0, "completed", 100),
     ),
     (
-        "too slow",
+        "expires",
         EmulatedBatch(accepted=accepted(), validated=validated()),
         Delays(processing=2 * (DAY - 10)),
         ("run", DAY, "expired", 50),
@@ -167,7 +167,7 @@ CASES: list[tuple[str, EmulatedBatch, Delays, tuple[str, float, str, int] | None
         ("run", 60.0, "cancelled", 50),
     ),
     (
-        "cancelled too late to matter",
+        "cancelled after its end",
         EmulatedBatch(accepted=accepted(), validated=validated(), cancelled=200.0),
         Delays(processing=100),
         ("run", 110.0, "completed", 100),
@@ -196,7 +196,7 @@ def test_the_next_step_of_a_batch(
     assert (step and (step.do, step.at, step.outcome, step.answer_count)) == expected
 
 
-def test_a_status_follows_from_events_and_time() -> None:
+def test_the_status_follows_from_events_and_time() -> None:
     new = EmulatedBatch(accepted=accepted())
     running = EmulatedBatch(accepted=accepted(), validated=validated())
     table: list[tuple[EmulatedBatch, float, str]] = [
@@ -205,10 +205,10 @@ def test_a_status_follows_from_events_and_time() -> None:
         (running, 120.0, "finalizing"),
         (EmulatedBatch(accepted=accepted(), cancelled=1.0), 2.0, "cancelling"),
     ]
-    for batch, now, word in table:
-        assert status(batch, now, Delays(processing=100)) == word
+    for batch, now, expected in table:
+        assert status(batch, now, Delays(processing=100)) == expected
 
 
 @pytest.mark.parametrize(("now", "done"), [(9.0, 0), (10.0, 0), (35.0, 25), (109.9, 99), (110.0, 100), (1e9, 100)])
-def test_requests_are_worked_off_evenly(now: float, done: int) -> None:
+def test_requests_are_processed_at_a_constant_rate(now: float, done: int) -> None:
     assert answered_by(now, 10.0, 100, 100.0) == done

@@ -58,8 +58,10 @@ def damaged_line(name: str, result: LineResult, dialect: Dialect, value: str | i
         case "line-huge":
             _set_text(document, dialect, "x" * (value if isinstance(value, int) else 20_000_000))
             return _dump(document)
-        case _:  # line-wrapped
+        case "line-wrapped":
             return _dump({"version": 2, "data": document})
+        case _:
+            raise KeyError(name)
 
 
 def with_id(line: bytes, custom_id: str | None) -> bytes:

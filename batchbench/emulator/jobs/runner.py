@@ -29,7 +29,7 @@ BLOCK = 1_000  # answers in one `billed` event
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the emulator is stopping
-    """The pass was told to stop. It leaves only scratch files."""
+    """The emulator is stopping. The pass leaves only scratch files."""
 
 
 class BillBlock(msgspec.Struct, kw_only=True):
