@@ -85,8 +85,8 @@ async def _replacement(
             return await close_connection(request, _RAW_REPLIES[reply])
         case _:
             message, code = _STATUS_MESSAGES[int(reply)]
-            problem = ErrorInfo(int(reply), message, "server_error", code)
-            return error_response(dialect, problem, str(request["request_id"]))
+            info = ErrorInfo(int(reply), message, "server_error", code)
+            return error_response(dialect, info, str(request["request_id"]))
 
 
 def html(status: int) -> web.Response:
@@ -115,7 +115,7 @@ async def write_in_steps(transport: asyncio.WriteTransport, data: bytes) -> None
     """Write to a transport and keep its buffer small."""
     for start in range(0, len(data), 1 << 18):
         transport.write(data[start : start + (1 << 18)])
-        # A transport only tells its protocol when its buffer has space, so poll the size of the buffer.
+        # A transport notifies only its protocol when its buffer has space, so poll the size of the buffer.
         while transport.get_write_buffer_size() > (1 << 20) and not transport.is_closing():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -131,7 +131,7 @@ async def keep_waiting(request: web.Request, seconds: float, clock: VirtualClock
 
 
 def _redirect(status: int, fault: ActiveFault, request: web.Request) -> web.Response:
-    # The same server under its other host name: a client that follows has left the host it was configured for.
+    # The same server with its other host name: a client that follows leaves the host it was configured for.
     port = request.url.port
     target = fault.value if isinstance(fault.value, str) else f"http://localhost:{port}{request.path}"
     return web.Response(status=status, headers={"location": target})
