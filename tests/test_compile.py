@@ -110,8 +110,9 @@ def hiring_prompt(name: str, role: str, template: int, qualification: str, wordi
 
 def test_hiring_prompts_are_the_template_filled(batchbench: Run, home: Path) -> None:
     table = rows(compiled(batchbench, home, "hiring_an", "--set", "data=sample"))
-    for prompt, *design in table.select("prompt", "name", "role", "template", "qualification").iter_rows():
-        assert prompt == hiring_prompt(*design, "card")
+    columns = ("prompt", "name", "role", "template", "qualification")
+    for prompt, name, role, template, qualification in table.select(columns).iter_rows():
+        assert prompt == hiring_prompt(name, role, template, qualification, "card")
     assert table["prompt"].n_unique() == table.height == 40 * 20 * 5 * 4
 
 

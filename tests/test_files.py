@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Desk:
         batch = self.provider.wait(self.provider.create(uploaded).json()["id"], "completed")
         return self.provider.results(batch)
 
-    def results(self, name: str, lines: list[Json | bytes]) -> Path:
+    def results(self, name: str, lines: Sequence[Json | bytes]) -> Path:
         path = self.out / name
         texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
         path.write_bytes(b"".join(text + b"\n" for text in texts))

@@ -13,6 +13,7 @@ from batchbench.runs import results
 from batchbench.runs.ingest import Ingested, ingest
 from batchbench.runs.journal import Batch
 from batchbench.runs.progress import TODO, as_ranges, todo
+from tests import zstd
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
@@ -26,7 +27,7 @@ def line(row: int, text: str = "Joy") -> bytes:
 
 def read(tmp_path: Path, *lines: bytes, name: str = "n-output") -> Ingested:
     path = tmp_path / f"{name}.jsonl.zst"
-    path.write_bytes(results.zstd.compress(b"\n".join(lines) + b"\n"))
+    path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
     return ingest([path], BATCH, openai.PROVIDER, PRICE)
 
 
@@ -132,7 +133,7 @@ def test_an_answer_that_cannot_be_read_is_kept_as_such_and_not_bought_again(tmp_
 @pytest.mark.parametrize("length", [20, 60, 200, -1])
 def test_half_a_line_at_the_end_says_nothing_of_its_row(tmp_path: Path, length: int) -> None:
     path = tmp_path / "n-output.jsonl.zst"
-    path.write_bytes(results.zstd.compress(b"\n".join([*map(line, ROWS[:-1]), line(8)[:length]])))
+    path.write_bytes(zstd.compress(b"\n".join([*map(line, ROWS[:-1]), line(8)[:length]])))
     found = ingest([path], BATCH, openai.PROVIDER, PRICE)
     assert (found.missing, found.cut, found.answers.height, found.strays) == ([(8, 9)], True, 4, [line(8)[:length]])
 
@@ -152,7 +153,7 @@ def test_lines_end_at_newlines_and_nowhere_else(blocks: list[bytes], size: int) 
     content = b"\n".join(blocks)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.zst"
-        path.write_bytes(results.zstd.compress(content))
+        path.write_bytes(zstd.compress(content))
         assert (
             list(results.lines(path))
             == list(content.split(b"\n"))[: None if not content.endswith(b"\n") and content else -1]

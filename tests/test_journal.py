@@ -110,7 +110,7 @@ def test_a_stored_batch_costs_what_it_cost_and_an_open_one_what_it_may() -> None
 
 
 def test_a_trial_is_owed_until_it_is_answered_and_only_an_answer_counts() -> None:
-    tried = [OPENED, ASKED, events.Tried(at=3.0, reserve=50)]
+    tried: list[events.AnyEvent] = [OPENED, ASKED, events.Tried(at=3.0, reserve=50)]
     assert journal.replay(tried).reserved(4.0, 86_400) == 50
     refused = journal.replay([*tried, events.Failed(at=4.0, reason="no")])
     assert (refused.reserved(5.0, 86_400), refused.spent(), refused.passed) == (0, 0, [])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.cli.screen import Screen, eta
+from batchbench.cli.terminal import Screen, Terminal, time_left
 from batchbench.dispatch import Standing
 from tests.conftest import Run
-from tests.sweep.scene import Home, options
+from tests.sweep.scene import Home
 from tests.terminal import shown
 
 GEST = ("gest", "--set", "data=sample", "--sample-k", "20", "--model", "sim:random")
@@ -75,16 +75,15 @@ def test_quiet_is_quiet(batchbench: Run, tmp_path: Path, swept: Home) -> None:
 
 
 def standing(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
-    counts = {"rows": rows, "done": answered, "progress": done, "in_flight": 0, "missing": 0}
-    return Standing(**counts, batches={}, spent=0, reserved=0)
+    return Standing(rows=rows, done=answered, progress=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0)
 
 
 def test_plain_lines_come_within_a_second_and_never_twice(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
-    with Screen(options(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
+    monkeypatch.setattr("batchbench.cli.terminal.time.monotonic", lambda: now)
+    with Screen(Terminal(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
         for second in range(200):
             now = second / 10
             screen.show(0, standing(min(100, 10 * (second // 60))))
@@ -99,14 +98,14 @@ def test_the_time_left_counts_what_the_provider_says_is_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("batchbench.cli.screen.time.monotonic", lambda: now)
-    with Screen(options(quiet=False), ["gest sim:random"], None) as screen:
+    monkeypatch.setattr("batchbench.cli.terminal.time.monotonic", lambda: now)
+    with Screen(Terminal(quiet=False), ["gest sim:random"], None) as screen:
         screen.show(0, standing(0))
         now = 60.0
         screen.show(0, standing(0, done=25))
         screen.tick()
     assert "about 3 min 0 s left" in capsys.readouterr().err
-    assert (eta(0, 10, 5.0), eta(10, 0, 5.0), eta(1, 7200, 1.0)) == ("", "", "; about 2 h 0 min left")
+    assert (time_left(0, 10, 5.0), time_left(10, 0, 5.0), time_left(1, 7200, 1.0)) == ("", "", "; about 2 h 0 min left")
 
 
 def test_on_a_terminal_there_is_one_screen_for_all_runs_and_results_come_once(tmp_path: Path) -> None:

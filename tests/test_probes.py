@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -84,7 +85,7 @@ def test_gest_draws_the_orders_of_its_options_evenly() -> None:
     sentences = pl.DataFrame(
         {"sentence": ["x"] * 6000, "stereotype": [1] * 6000}, {"sentence": pl.String, "stereotype": pl.UInt8}
     )
-    design = probe.design(probe.params(num_reorderings=2), {"gest": sentences}).collect()
+    design = probe.design(msgspec.convert({"num_reorderings": 2}, probe.params), {"gest": sentences}).collect()
     assert design.height == 12_000
     counts = design.group_by("a", "b", "c").len()
     assert counts.height == 6

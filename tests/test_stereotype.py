@@ -6,6 +6,7 @@ import os
 import random
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -109,7 +110,7 @@ def test_verdicts_on_masked_models_are_langtests() -> None:
         else:
             columns = {"mask1": "poor", "mask2": "rich", "option_a": "rich", "option_b": "poor"}
             expected = [crows_pairs_verdict(predictions, "poor", "rich") for predictions in lists]
-        assert verdicts(read(probe, [filled(predictions) for predictions in lists], **columns)) == expected
+        assert verdicts(read(probe, [filled(predictions) for predictions in lists], None, **columns)) == expected
         assert len(set(expected)) >= 4
 
 
@@ -236,7 +237,7 @@ def test_alternatives_for_the_first_token_are_added_up(
 # -- metrics -----------------------------------------------------------------------------------------------
 
 
-def answers_file(path: Path, lines: list[dict[str, object]]) -> Path:
+def answers_file(path: Path, lines: Sequence[Mapping[str, object]]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 

@@ -1,6 +1,7 @@
 """Model names and addresses: what they mean, and which are refused before a key could go there."""
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -71,7 +72,7 @@ def test_a_run_folder_is_a_plain_name_whatever_the_model_is_called(model: str, s
 
 def test_everything_that_can_change_an_answer_makes_another_run() -> None:
     plain = Target(provider="openai", model="m", max_tokens=300)
-    others = [
+    others: list[dict[str, Any]] = [
         {"provider": "anthropic"},
         {"model": "n"},
         {"base_url": "https://x"},

@@ -37,7 +37,7 @@ from batchbench.analyze.sample import (
 )
 from batchbench.compile.manifest import Manifest, checked_shards
 from batchbench.core.store import Store
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.stats import cells, marks
 from batchbench.stats.cells import Cells, Measured, Values
@@ -285,7 +285,7 @@ def _stamps(sample: Sample) -> list[str]:
 def _others(sample: Sample) -> list[str]:
     """Answers of models that were not asked: a provider may fall back on another, or move a name to a newer one."""
     asked = sample.origin.model.partition(":")[2]
-    names = [f"{plain(name[:80])} {count:,}" for name, count in sample.models.items()]
+    names = [f"{sanitize(name[:80])} {count:,}" for name, count in sample.models.items()]
     told = ", ".join(names[:NAMED] + [f"{len(names) - NAMED} more"] * (len(names) > NAMED))
     if len(sample.models) > 1:
         return [f"answers of several models are counted together here: {told}"]

@@ -22,7 +22,7 @@ import polars as pl
 
 from batchbench.analyze.sample import READ, Origin, Sample, inputs, labelled
 from batchbench.core.store import POLARS_ERRORS
-from batchbench.core.text import mended
+from batchbench.core.text import repair_json
 from batchbench.errors import DataError
 from batchbench.probes.kit.mask_answers import Filled
 from batchbench.probes.kit.probe import Params, Probe
@@ -183,7 +183,7 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = str(error)
     try:
-        return msgspec.json.decode(mended(line), type=dict[str, object])
+        return msgspec.json.decode(repair_json(line), type=dict[str, object])
     except (ValueError, RecursionError):
         raise DataError(f"{path}:{number}: not JSON ({reason})") from None
 

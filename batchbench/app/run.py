@@ -1,6 +1,5 @@
-"""What `batchbench run` does, apart from its options: everything heavy is imported here."""
+"""Ask models: all runs of one command at once, within one budget."""
 
-import argparse
 import contextlib
 import os
 import signal
@@ -8,43 +7,40 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import msgspec
 
-from batchbench import dispatch as stage
-from batchbench.app import contact as stages
-from batchbench.app.compile import Compiled
-from batchbench.app.contact import Contact
-from batchbench.app.estimate import named, prompt_bytes, settings
-from batchbench.cli import output
-from batchbench.cli.screen import Screen
-from batchbench.cli.watchdog import Vigil
-from batchbench.compile.manifest import read_manifest
-from batchbench.core import disk as mounts
+from batchbench import dispatch
+from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
+from batchbench.app.plan import PlannedRun, plan
+from batchbench.app.requests import Options, Purchase, Selection
+from batchbench.app.voice import Monitor, Voice
+from batchbench.compile.manifest import prompt_bytes
 from batchbench.core import money
+from batchbench.core.clock import Clock
+from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
-from batchbench.dispatch import Clock, Common, Wish, Work, dispatch
-from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, UsageError, unforeseen, unknown
-from batchbench.providers import target as targets
-from batchbench.providers.target import Target
-from batchbench.runs import journal
+from batchbench.dispatch import Common, Wish, Work
+from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
+from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
-from batchbench.runs.folder import Run, open_run, read_journal, read_run, run_folders
+from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import State
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 
-STOPPED = "stopped: batches that were paid for keep running; the same command goes on"
-GRACE = 9.0  # seconds after which a stop no longer waits: leaving at any moment loses nothing
+STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"
+GRACE = 9.0  # seconds that a stop may take; the process may end at any moment without losing anything
+TICK = 0.2  # seconds between two ticks of the monitor
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """One run, as `--json` tells it."""
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How one run ended."""
 
     probe: str
     model: str
-    run: str
+    run: str  # its folder
     asked: int
     answered: int
     refused: int
@@ -55,235 +51,184 @@ class Report(msgspec.Struct, kw_only=True):
     seconds: float
     emulated: bool
     sample_data: bool
-    settings: str = ""  # parameters and options that are not the usual ones
+    settings: str = ""  # parameters and options that are not the defaults
     error: str | None = None
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run each probe with each model, all at once; the exit code is that of the first trouble."""
-    store = output.store(args)
-    budget = money.parse_budget(args.budget) if args.budget is not None else None
-    wanted = stages.planned(args, store)
-    resolutions(store, wanted, args.resolve)
-    for item, _ in wanted:
-        stages.sample_size(args, item.probe, item.manifest)  # complains before anything is started
-    jobs = [job(args, store, item, target, budget) for item, target in wanted]
-    finished = ask(args, store, jobs, budget)
-    if args.json:
-        output.show_json([report for report, _ in finished])
-    elif not args.quiet:
-        for report, _ in finished:
-            output.show(sentence(report))
-    return complain(finished)
+class Finished(NamedTuple):
+    """How one run ended, and the error behind `result.error`."""
 
-
-def complain(finished: list[tuple[Report, BatchbenchError | None]]) -> int:
-    """Say what went wrong, each thing once; the exit code is that of the first trouble."""
-    troubles = [error for _, error in finished if error is not None]
-    for error in {str(error): error for error in troubles}.values():
-        output.complain(error)
-    return troubles[0].exit_code if troubles else 0
-
-
-def cancel(args: argparse.Namespace) -> int:
-    """Ask the provider to stop what is running; runs that never were are not made by that."""
-    store = output.store(args)
-    stopped = []
-    for folder in run_folders(store):
-        about = read_run(folder / "run.json")
-        manifest_folder = store.manifests / about.manifest
-        manifest = read_manifest(manifest_folder)
-        if manifest is None or manifest.probe not in args.probes or about.target.name not in args.models:
-            continue
-        contact = stages.contact(args, store, stages.vouched(args, about.target, folder))
-        with open_run(store, manifest_folder, manifest, contact.target, time.time()) as opened:
-            wish = Wish(items=0, rows=0, repetitions=0, price=contact.price)
-
-            async def ask(opened: Run = opened, contact: Contact = contact, wish: Wish = wish) -> int:
-                async with stages.connected(contact, args, store, opened.folder) as api:
-                    return await stage.cancel(Work(opened, contact.provider, contact.limits, api, wish, Clock()))
-
-            stopped.append({"probe": manifest.probe, "model": contact.target.name, "cancelling": anyio.run(ask)})
-    if args.json:
-        output.show_json(stopped)
-    elif not stopped:
-        output.show("nothing to cancel: see `batchbench status`")
-    else:
-        for entry in stopped:
-            output.show(f"{entry['probe']} {entry['model']}: {entry['cancelling']} batches are being cancelled")
-    return 0
+    result: RunResult
+    error: BatchbenchError | None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One run to be: its prompts, whom to ask, and what is wanted."""
+    """A run with everything that is needed to dispatch it."""
 
-    item: Compiled
+    planned: PlannedRun
     contact: Contact
     wish: Wish
 
-    @property
-    def name(self) -> str:
-        """For people."""
-        return named(self.item, self.contact.target)
+
+def run_probes(
+    selection: Selection, options: Options, purchase: Purchase, store: Store, voice: Voice
+) -> list[Finished]:
+    """Ask each probe of each model; calling it again asks only what is missing."""
+    return ask(plan(selection, options, store, voice), purchase, store, voice)
 
 
-def job(
-    args: argparse.Namespace, store: Store, item: Compiled, target: Target, budget: int | None, weight: float = 1.0
-) -> Job:
-    """Everything that is needed to ask a target what a probe asks; its emulator is started, its key looked up."""
-    contact = stages.contact(args, store, target)
-    items = stages.sample_size(args, item.probe, item.manifest)
-    rows = items * item.manifest.variants
-    wish = Wish(
-        items=items,
-        rows=rows,
-        repetitions=args.repetitions,
-        price=contact.price,
-        budget=budget,
-        weight=weight,
-        each=contact.price.bound(prompt_bytes(item, rows).most, target.max_tokens),
-        rebuy_missing=args.rebuy_missing,
-        adopt=args.adopt,
-        trial=args.trial == "always" or (args.trial == "auto" and not targets.is_loopback(contact.base_url)),
-        detach=args.detach and contact.provider.name not in stages.LOCAL,
-    )
-    return Job(item=item, contact=contact, wish=wish)
-
-
-def ask(
-    args: argparse.Namespace, store: Store, jobs: list[Job], budget: int | None
-) -> list[tuple[Report, BatchbenchError | None]]:
-    """Ask everything at once, within one budget; for each run how it ended, and what was in its way.
-
-    All runs are opened before anything is bought: what they have spent and promised so far counts, too.
-    """
-    said = resolutions(store, [(one.item, one.contact.target) for one in jobs], args.resolve)
-    started = time.monotonic()
-    errors: list[BatchbenchError | None] = [None] * len(jobs)
-    seconds = [0.0] * len(jobs)
-    stopped = False
+def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voice) -> list[Finished]:
+    """Dispatch all runs at once. An error of one run does not stop the others."""
+    resolutions = parse_resolutions(purchase, runs, store)
+    jobs = [_job(planned, purchase, store) for planned in runs]
+    if not jobs:
+        return []
     with contextlib.ExitStack() as stack:
-        opened = [
-            stack.enter_context(open_run(store, one.item.folder, one.item.manifest, one.contact.target, time.time()))
-            for one in jobs
-        ]
-
-        paid = any(one.wish.each and not one.contact.target.emulated for one in jobs)
-        if paid and (doubt := mounts.doubt(store.cache)):
-            output.note(args)(doubt)
-
-        async def main() -> None:
-            stop, everybody = anyio.Event(), anyio.Event()
-            common, waiting = Common(budget), set(range(len(jobs)))
-            paces: dict[str, Pace] = {}  # by server: runs at the same one learn from each other how fast it is
-
-            def arrived(place: int) -> None:
-                waiting.discard(place)
-                if not waiting:
-                    everybody.set()
-
-            async def one(place: int) -> None:
-                it, run = jobs[place], opened[place]
-                pace = paces.setdefault(it.contact.base_url, Pace())
-                async with stages.connected(it.contact, args, store, run.folder, pace) as api:
-                    work = Work(run, it.contact.provider, it.contact.limits, api, it.wish, Clock(), common)
-                    screen.show(place, work.standing())
-                    arrived(place)
-                    await everybody.wait()  # what every run has spent and promised counts before any buys
-                    for nonce, answer in said:
-                        await stage.resolve(work, nonce, answer)
-                    await dispatch(work, stop, partial(screen.show, place))
-
-            async def guarded(place: int) -> None:
-                try:
-                    await one(place)
-                except (BatchbenchError, ExceptionGroup) as raised:
-                    errors[place] = _first(raised)
-                finally:
-                    arrived(place)
-                    seconds[place] = time.monotonic() - started
-                    screen.end(place)
-
-            names = [one.name for one in jobs]
-            with Screen(args, names, budget) as screen, Vigil(output.note(args)) as vigil:
-                async with anyio.create_task_group() as around:
-                    if threading.current_thread() is threading.main_thread():
-                        around.start_soon(_stop_on_signal, stop)
-                    around.start_soon(_tick, screen, vigil)
-                    async with anyio.create_task_group() as group:
-                        for place in range(len(jobs)):
-                            group.start_soon(guarded, place)
-                    around.cancel_scope.cancel()
-            nonlocal stopped
-            stopped = stop.is_set()
-
-        if jobs:
-            anyio.run(main)
-        finished = []
-        for one, run, error, took in zip(jobs, opened, errors, seconds, strict=True):
-            report = _report(run.folder, run.state, one.item, one.contact, one.wish, took)
-            if error is None:
-                error = _lack(report, run.state, stopped=stopped)
-            report.error = str(error) if error is not None else None
-            finished.append((report, error))
-    return finished
+        opened = [stack.enter_context(open_planned(job.planned, store)) for job in jobs]
+        paid = any(job.wish.each and not job.contact.target.emulated for job in jobs)
+        if paid and (warning := storage_warning(store.cache)):
+            voice.note(warning)
+        together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), resolutions, store, voice)
+        anyio.run(together.run, purchase.budget)
+        return [task.finished(stopped=together.stopped) for task in together.tasks]
 
 
-def _lack(report: Report, state: State, *, stopped: bool) -> BatchbenchError | None:
-    """What a run lacks although nothing was in its way; requests that failed for their own sake are data."""
-    if report.failed and report.failed == report.asked:
-        return BatchbenchError(f"all {report.asked:,} requests failed: see `batchbench explain` for one of them")
-    if not report.missing:
-        return None
-    if stopped:
-        return InterruptedRun(STOPPED)
-    if state.pending():
-        return MissingAnswers("batches are running at the provider's: the same command collects their answers")
-    told = f"{report.missing:,} of {report.asked:,} answers are missing"
-    if exported := sum(batch.rows for batch in state.open() if batch.state == "exported"):
-        return MissingAnswers(f"{told}, {exported:,} of them exported: bring their results with `batchbench import`")
-    return MissingAnswers(f"{told}, lost or given up by the provider: --rebuy-missing asks for them again")
+def open_planned(planned: PlannedRun, store: Store) -> contextlib.AbstractContextManager[Run]:
+    """Open the folder of a planned run, and lock it."""
+    item = planned.compiled
+    return open_run(store, item.folder, item.manifest, planned.target, time.time())
 
 
-def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchError:
-    """Several errors at once are told as the first; what nobody foresaw is not swallowed."""
-    first: Exception = raised
-    while isinstance(first, ExceptionGroup):
-        first = first.exceptions[0]
-    if isinstance(first, (OSError, MemoryError)):
-        return unforeseen(first)
-    if not isinstance(first, BatchbenchError):
-        raise raised
-    return first
+def _job(planned: PlannedRun, purchase: Purchase, store: Store) -> Job:
+    """Look up price and key; start the emulator if the target needs it."""
+    wish = make_wish(planned, purchase, store)
+    contact = find_contact(planned.options, store, planned.target)
+    local = is_loopback(contact.base_url)
+    wish = msgspec.structs.replace(
+        wish,
+        trial=purchase.trial == "always" or (purchase.trial == "auto" and not local),
+        detach=purchase.detach and contact.provider.name not in LOCAL,
+    )
+    return Job(planned=planned, contact=contact, wish=wish)
 
 
-async def _tick(screen: Screen, vigil: Vigil) -> None:
-    while True:
-        await anyio.sleep(0.2)
-        screen.tick()
-        vigil.tick()
+def make_wish(planned: PlannedRun, purchase: Purchase, store: Store) -> Wish:
+    """What a run is to ask, and what it may cost."""
+    item, rates = planned.compiled, price(planned.options, store, planned.target)
+    longest = prompt_bytes(item.folder, item.manifest, planned.rows).longest
+    return Wish(
+        items=planned.items,
+        rows=planned.rows,
+        repetitions=planned.options.repetitions,
+        price=rates,
+        budget=purchase.budget,
+        weight=planned.weight,
+        each=rates.bound(longest, planned.target.max_tokens),
+        rebuy_missing=purchase.rebuy_missing,
+        adopt=purchase.adopt,
+    )
 
 
-def resolutions(store: Store, pairs: Sequence[tuple[Compiled, Target]], words: list[str]) -> list[tuple[str, str]]:
-    """What the user knows about batches nobody else can tell of.
-
-    A word about a batch that none of these runs knows is a slip, and slips about money are not passed over.
-    """
-    said = [word.partition("=") for word in words]
-    for word, (nonce, equals, answer) in zip(words, said, strict=True):
-        if not nonce or not equals or not answer:
-            raise UsageError(f"--resolve {word!r} is not NONCE=void or NONCE=BATCH_ID")
+def parse_resolutions(purchase: Purchase, runs: Sequence[PlannedRun], store: Store) -> list[tuple[str, str]]:
+    """Nonce and answer of each --resolve; raises UsageError if none of these runs has such a batch."""
+    pairs = [(nonce, answer) for nonce, _, answer in (text.partition("=") for text in purchase.resolve)]
     known: set[str] = set()
-    for item, target in pairs if said else []:
-        path = store.cache / item.folder.name / target.slug / "journal"
-        known |= journal.replay(read_journal(path).events).batches.keys() if path.exists() else set()
-    for nonce, _, _ in said:
+    for planned in runs if pairs else ():
+        folder = store.cache / planned.compiled.folder.name / planned.target.slug
+        known |= read_state(folder).batches.keys() if (folder / "journal").exists() else set()
+    for nonce, _ in pairs:
         if nonce not in known:
             raise unknown("batch to resolve", nonce, known)
-    return [(nonce, answer) for nonce, _, answer in said]
+    return pairs
+
+
+class _Task:
+    """One run while it is dispatched."""
+
+    def __init__(self, number: int, job: Job, run: Run) -> None:
+        self.number = number
+        self.job = job
+        self.run = run
+        self.joined = False  # the budget counts it, or it has failed
+        self.error: BatchbenchError | None = None
+        self.seconds = 0.0
+
+    def finished(self, *, stopped: bool) -> Finished:
+        """How the run ended; `stopped`: the user interrupted the program."""
+        result = _result(self)
+        error = self.error or _shortfall(result, self.run.state, stopped=stopped)
+        return Finished(msgspec.structs.replace(result, error=None if error is None else str(error)), error)
+
+
+class _Dispatches:
+    """All runs of one command, dispatched at once.
+
+    No run buys before every run has joined the budget: what each has spent and reserved so far counts from the start.
+    """
+
+    def __init__(self, tasks: list[_Task], resolutions: list[tuple[str, str]], store: Store, voice: Voice) -> None:
+        self.tasks = tasks
+        self.stopped = False
+        self._resolutions = resolutions
+        self._store = store
+        self._voice = voice
+        self._rate_limits: dict[
+            str, RateLimit
+        ] = {}  # by chat server: runs at the same one share what they learn about it
+
+    async def run(self, limit: int | None) -> None:
+        """Dispatch every run to its end, or until a signal stops them."""
+        self._stop, self._all_joined, self._budget = anyio.Event(), anyio.Event(), Common(limit)
+        with self._voice.monitor([task.job.planned.name for task in self.tasks], limit) as monitor:
+            async with anyio.create_task_group() as background:
+                if threading.current_thread() is threading.main_thread():
+                    background.start_soon(_stop_on_signal, self._stop)
+                background.start_soon(_tick, monitor)
+                async with anyio.create_task_group() as group:
+                    for task in self.tasks:
+                        group.start_soon(self._guarded, task, monitor)
+                background.cancel_scope.cancel()
+        self.stopped = self._stop.is_set()
+
+    async def _guarded(self, task: _Task, monitor: Monitor) -> None:
+        """Dispatch one run, and keep its error."""
+        started = time.monotonic()
+        try:
+            await self._dispatch(task, monitor)
+        except (BatchbenchError, ExceptionGroup) as raised:
+            task.error = _first(raised)
+        finally:
+            self._join(task)
+            task.seconds = time.monotonic() - started
+            monitor.end(task.number)
+
+    async def _dispatch(self, task: _Task, monitor: Monitor) -> None:
+        contact, run = task.job.contact, task.run
+        chat = contact.provider.name == "chat"
+        limit = self._rate_limits.setdefault(contact.base_url, RateLimit()) if chat else None
+        async with connected(contact, self._store, run.folder, self._voice, limit) as calls:
+            work = Work(run, contact.provider, contact.limits, calls, task.job.wish, Clock(), self._budget)
+            monitor.show(task.number, work.standing())
+            self._join(task)
+            await self._all_joined.wait()
+            for nonce, answer in self._resolutions:
+                await dispatch.resolve(work, nonce, answer)
+            await dispatch.dispatch(work, self._stop, partial(monitor.show, task.number))
+
+    def _join(self, task: _Task) -> None:
+        task.joined = True
+        if all(other.joined for other in self.tasks):
+            self._all_joined.set()
+
+
+async def _tick(monitor: Monitor) -> None:
+    while True:
+        await anyio.sleep(TICK)
+        monitor.tick()
 
 
 async def _stop_on_signal(stop: anyio.Event) -> None:
+    """Stop at the first signal; end the process at the second one, or when stopping takes too long."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if stop.is_set():
@@ -294,32 +239,51 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
             leave.start()
 
 
-def _report(folder: Path, state: State, item: Compiled, contact: Contact, wish: Wish, seconds: float) -> Report:
-    counts = outcomes(folder, state, wish.rows, wish.repetitions)
+def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchError:
+    """The first of several errors; a programming error is raised again."""
+    first: Exception = raised
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    if isinstance(first, (OSError, MemoryError)):
+        return unforeseen(first)
+    if not isinstance(first, BatchbenchError):
+        raise raised
+    return first
+
+
+def _result(task: _Task) -> RunResult:
+    planned, wish, state = task.job.planned, task.job.wish, task.run.state
+    counts = outcomes(task.run.folder, state, wish.rows, wish.repetitions)
     asked = wish.rows * wish.repetitions
-    return Report(
-        probe=item.probe.name,
-        model=contact.target.name,
-        run=str(folder),
+    return RunResult(
+        probe=planned.compiled.probe.name,
+        model=planned.target.name,
+        run=str(task.run.folder),
         asked=asked,
-        answered=counts.get("answered", 0) + counts.get("truncated", 0),
-        refused=counts.get("refused", 0) + counts.get("filtered", 0),
-        failed=counts.get("failed", 0),
-        missing=asked - sum(counts.values()),
+        answered=counts["answered"] + counts["truncated"],
+        refused=counts["refused"] + counts["filtered"],
+        failed=counts["failed"],
+        missing=asked - counts.total(),
         spent_usd=state.spent() / money.MILLION,
-        reserved_usd=state.reserved(time.time(), contact.limits.window) / money.MILLION,
-        seconds=round(seconds, 3),
-        emulated=contact.target.emulated,
-        sample_data=item.manifest.sample_data,
-        settings=settings(item, contact.target),
+        reserved_usd=state.reserved(time.time(), task.job.contact.limits.window) / money.MILLION,
+        seconds=round(task.seconds, 3),
+        emulated=planned.target.emulated,
+        sample_data=planned.compiled.manifest.sample_data,
+        settings=planned.settings,
     )
 
 
-def sentence(report: Report) -> str:
-    stamps = ["EMULATED"] * report.emulated + ["SAMPLE DATA"] * report.sample_data
-    return (
-        f"{report.probe} {report.model}: {report.answered:,} of {report.asked:,} answered, {report.refused:,} refused, "
-        f"{report.failed:,} failed, {report.missing:,} missing, "
-        f"{money.dollars(round(report.spent_usd * money.MILLION))} spent ({report.seconds:.1f} s) in {report.run}"
-        f"  {' '.join(stamps)}"
-    ).rstrip()
+def _shortfall(result: RunResult, state: State, *, stopped: bool) -> BatchbenchError | None:
+    """Why a run without an error is not complete; a request that the provider rejects counts as failed, not missing."""
+    if result.failed and result.failed == result.asked:
+        return BatchbenchError(f"all {result.asked:,} requests failed: see `batchbench explain` for one of them")
+    if not result.missing:
+        return None
+    if stopped:
+        return InterruptedRun(STOPPED)
+    if state.pending():
+        return MissingAnswers("batches are still running at the provider: run the same command later to collect them")
+    missing = f"{result.missing:,} of {result.asked:,} answers are missing"
+    if exported := sum(batch.rows for batch in state.open() if batch.state == "exported"):
+        return MissingAnswers(f"{missing}, {exported:,} of them exported: import them with `batchbench import`")
+    return MissingAnswers(f"{missing}, lost or given up by the provider: --rebuy-missing asks for them again")

@@ -1,259 +1,173 @@
-"""What `batchbench sweep` does, apart from its options: compile, estimate, ask, analyze, report."""
+"""The main job in two steps: `prepare` compiles and estimates, `carry_out` asks, analyzes and reports."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from batchbench.analyze import analysis as analyze
+from batchbench import report
+from batchbench.analyze.analysis import Analysis
 from batchbench.analyze.sample import readable
-from batchbench.app import compile as compiling
-from batchbench.app import contact as stages
-from batchbench.app import estimate as estimating
-from batchbench.app import run as running
-from batchbench.app import sweep_file as sweepfile
-from batchbench.app.compile import Compiled
-from batchbench.app.estimate import Estimate
-from batchbench.app.run import Job, Report
-from batchbench.app.sweep_file import AskedModel, AskedProbe, Sweep
-from batchbench.cli import options, output
-from batchbench.cli.commands.analyze import answers_of
-from batchbench.compile import catalogue as datasets
+from batchbench.app import sweep_file
+from batchbench.app.analyze import analyze_sample, run_answers
+from batchbench.app.estimate import CostEstimate, estimate_run
+from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, plan_run, provider_of
+from batchbench.app.requests import AnalysisOptions, Options, Purchase
+from batchbench.app.run import Finished, ask
+from batchbench.app.sweep_file import Sweep, SweepModel, SweepProbe
+from batchbench.app.voice import Voice
+from batchbench.compile import catalogue
 from batchbench.compile.fetch import Link, Wheel
 from batchbench.core import money
 from batchbench.core.store import Store
-from batchbench.errors import BatchbenchError, InterruptedRun, UsageError
+from batchbench.errors import InterruptedRun, UsageError
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.providers import target as targets
 from batchbench.providers.target import Target
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that a sweep wants."""
+class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a sweep, before its prompts are compiled."""
 
     probe: Probe[Params]
     params: Params
     target: Target
-    options: argparse.Namespace
+    options: Options
     weight: float
-    where: str
 
 
-class Result(msgspec.Struct, kw_only=True):
-    """A sweep, as `--json` tells it."""
+class PreparedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep that is ready to be asked, and what that may cost."""
 
-    report: str | None  # the path; null: nothing to report yet
-    runs: list[Report]
-    spent_usd: float
-    budget_usd: float | None
+    runs: list[PlannedRun]
+    estimates: list[CostEstimate]
+    purchase: Purchase
+    analysis: AnalysisOptions
+    out: Path  # of the report
 
-
-class Swept(NamedTuple):
-    """What has become of a sweep."""
-
-    finished: list[tuple[Report, BatchbenchError | None]]
-    analyses: list[tuple[Path, analyze.Analysis]]
-    report: Path | None
-    budget: int | None  # micro-dollars
-
-
-def run(args: argparse.Namespace) -> int:
-    """Do it all, or what is left of it, and show it."""
-    done = swept(args, output.store(args))
-    reports = [report for report, _ in done.finished]
-    if args.json:
-        spent = sum(report.spent_usd for report in reports)
-        limit = None if done.budget is None else done.budget / money.MILLION
-        path = str(done.report) if done.report else None
-        output.show_json(Result(report=path, runs=reports, spent_usd=spent, budget_usd=limit))
-    elif not args.quiet:
-        output.show(_table(reports, dict(done.analyses)))
-        if done.report:
-            output.show(f"\nreport: {done.report}")
-    return running.complain(done.finished)
+    @property
+    def worst_usd(self) -> float:
+        """The most that it may cost in real money."""
+        pairs = zip(self.runs, self.estimates, strict=True)
+        worst = sum((estimate.worst_usd for run, estimate in pairs if not run.target.emulated), 0.0)
+        limit = self.purchase.budget
+        return worst if limit is None else min(worst, limit / money.MILLION)
 
 
-def swept(args: argparse.Namespace, store: Store) -> Swept:
-    """Compile, estimate, ask, analyze, report."""
-    sweep = sweepfile.read(args.file, store.home) if args.file else sweepfile.every_probe()
-    budget = sweep.budget if args.budget is None else money.parse_budget(args.budget)
-    wanted = planned(args, sweep)
-    items = compiled(args, store, wanted, or_sample=args.file is None)
-    _confirm(args, store, wanted, items, budget)
-    jobs = [
-        running.job(one.options, store, item, one.target, budget, one.weight)
-        for one, item in zip(wanted, items, strict=True)
-    ]
-    finished = running.ask(args, store, jobs, budget)
+class SweepResult(NamedTuple):
+    """How a sweep ended."""
+
+    finished: list[Finished]
+    analyses: dict[Path, Analysis]  # by the folder of the run
+    report: Path | None  # None: there is nothing to report yet
+
+
+def prepare(
+    file: Path | None, purchase: Purchase, store: Store, voice: Voice, out: Path | None = None
+) -> PreparedSweep:
+    """Check the sweep, compile its prompts, and estimate its cost. The budget of `purchase` replaces the file's."""
+    sweep = sweep_file.read(file) if file else sweep_file.every_probe()
+    wanted = plan_sweep(sweep)
+    compiled = _compiled(wanted, store, voice, or_sample=file is None)
+    runs = [plan_run(item, run.target, run.options, run.weight) for run, item in zip(wanted, compiled, strict=True)]
+    with voice.progress("estimating"):
+        estimates = [estimate_run(run, store) for run in runs]
+    if purchase.budget is None:
+        purchase = msgspec.structs.replace(purchase, budget=sweep.budget)
+    out = out or store.home / (f"{file.stem}.html" if file else "report.html")
+    return PreparedSweep(runs=runs, estimates=estimates, purchase=purchase, analysis=sweep.analysis, out=out)
+
+
+def carry_out(sweep: PreparedSweep, store: Store, voice: Voice) -> SweepResult:
+    """Ask, analyze, report. Without a report if the user interrupts it, or leaves batches running with --detach."""
+    finished = ask(sweep.runs, sweep.purchase, store, voice)
     if any(isinstance(error, InterruptedRun) for _, error in finished):
-        return Swept(finished, [], None, budget)
-    analyses = analyzed(args, store, sweep, jobs, [report for report, _ in finished])
-    left = args.detach and any(report.missing and report.reserved_usd for report, _ in finished)
-    report = None if left or not analyses else _reported(args, store, [folder for folder, _ in analyses])
-    return Swept(finished, analyses, report, budget)
+        return SweepResult(finished, {}, None)
+    analyses = _analyses(sweep, finished, store, voice)
+    waiting = sweep.purchase.detach and any(result.missing and result.reserved_usd for result, _ in finished)
+    if waiting or not analyses:
+        return SweepResult(finished, analyses, None)
+    with voice.progress("writing the report"):
+        page = report.build(store, list(analyses), sweep.out)
+    return SweepResult(finished, analyses, page)
 
 
-# -- what is wanted ----------------------------------------------------------------------------------------
-
-
-def planned(args: argparse.Namespace, sweep: Sweep) -> list[Planned]:
+def plan_sweep(sweep: Sweep) -> list[SweepRun]:
     """Every run of a sweep, checked before anything is compiled."""
-    found: dict[tuple[str, Params, Target], Planned] = {}
+    found: dict[tuple[str, Params, Target], SweepRun] = {}
     for asked in sweep.probes:
         for model in sweep.models:
             for params in _forms(asked, model):
-                if one := _planned(args, asked, model, params):
-                    same = (asked.probe.name, params, one.target)
-                    if same in found:
-                        raise UsageError(f"{one.where}{asked.probe.name} is asked of it twice: write each run once")
-                    found[same] = one
+                if run := _sweep_run(asked, model, params):
+                    key = (asked.probe.name, params, run.target)
+                    if key in found:
+                        raise UsageError(f"{model.where}{asked.probe.name} is asked of it twice: write each run once")
+                    found[key] = run
     return list(found.values())
 
 
-def _planned(args: argparse.Namespace, asked: AskedProbe, model: AskedModel, params: Params) -> Planned | None:
-    own = {name: value for name, value in vars(args).items() if name not in ("file", "report", "budget")}
-    chosen = argparse.Namespace(**{**vars(options.defaults()), **own, **asked.options, **model.options})
-    try:
-        target = stages.target(chosen, model.name, asked.probe, params)
-    except UsageError as error:
-        if getattr(params, "form", None) == "logprob" and "form" not in asked.said:
-            return None  # nobody insisted on it
-        raise UsageError(f"{model.where}{error}") from None
-    return Planned(
-        probe=asked.probe,
-        params=params,
-        target=target,
-        options=chosen,
-        weight=asked.share * model.share,
-        where=model.where,
-    )
-
-
-def _forms(asked: AskedProbe, model: AskedModel) -> list[Params]:
-    """The forms that fit a model, unless one was chosen: each is a run of its own."""
-    if "form" in asked.said or asked.probe.forms is None:
+def _forms(asked: SweepProbe, model: SweepModel) -> list[Params]:
+    """Unless the file chooses a form, every form that fits the model is a run of its own."""
+    if "form" in asked.chosen or asked.probe.forms is None:
         return [asked.params]
-    forms = asked.probe.forms(targets.parse(model.name)[0])
-    return [msgspec.structs.replace(asked.params, form=form) for form in forms]
+    return [msgspec.structs.replace(asked.params, form=form) for form in asked.probe.forms(provider_of(model.name))]
 
 
-# -- prompts -----------------------------------------------------------------------------------------------
+def _sweep_run(asked: SweepProbe, model: SweepModel, params: Params) -> SweepRun | None:
+    """The run of a probe with a model; None if it needs log-probabilities that the model does not give."""
+    options = msgspec.convert({**asked.options, **model.options}, Options)
+    try:
+        target = make_target(model.name, options, asked.probe, params)
+    except UsageError as error:
+        if getattr(params, "form", None) == "logprob" and "form" not in asked.chosen:
+            return None
+        raise UsageError(f"{model.where}{error}") from None
+    weight = asked.share * model.share
+    return SweepRun(probe=asked.probe, params=params, target=target, options=options, weight=weight)
 
 
-def compiled(args: argparse.Namespace, store: Store, wanted: Sequence[Planned], *, or_sample: bool) -> list[Compiled]:
-    """The prompts of each run; `or_sample` takes our own stand-in for data that cannot be fetched, and says so."""
+def _compiled(wanted: Sequence[SweepRun], store: Store, voice: Voice, *, or_sample: bool) -> list[Compiled]:
+    """The prompts of each run; `or_sample` uses our own sample for data that cannot be fetched, and says so."""
     done: dict[tuple[str, Params], Compiled] = {}
     unreachable: set[Wheel | Link] = set()
-    for one in wanted:
-        key = (one.probe.name, one.params)
-        if key not in done:
-            done[key] = _compiled(args, store, one, unreachable if or_sample else None)
-    return [done[one.probe.name, one.params] for one in wanted]
+    for run in wanted:
+        key = (run.probe.name, run.params)
+        if key not in done and or_sample:
+            done[key] = _compiled_or_sample(run, unreachable, store, voice)
+        elif key not in done:
+            done[key] = compile_probe(run.probe, run.params, store, voice)
+    return [done[run.probe.name, run.params] for run in wanted]
 
 
-def _compiled(args: argparse.Namespace, store: Store, one: Planned, unreachable: set[Wheel | Link] | None) -> Compiled:
-    known = [datasets.find(name) for name in one.probe.datasets]
-    lacking = {dataset.source for dataset in known if datasets.missing(store, dataset)}
-    if unreachable is None or not lacking & unreachable:
+def _compiled_or_sample(run: SweepRun, unreachable: set[Wheel | Link], store: Store, voice: Voice) -> Compiled:
+    datasets = [catalogue.find(name) for name in run.probe.datasets]
+    if not unreachable & {dataset.source for dataset in datasets if catalogue.missing(store, dataset)}:
         try:
-            return compiling.one(args, store, one.probe, one.params)
-        except datasets.UnreachableError as error:
-            if unreachable is None:
-                raise
+            return compile_probe(run.probe, run.params, store, voice)
+        except catalogue.UnreachableError as error:
             unreachable.add(error.source)
-            output.note(args)(f"{error}")
-    output.note(args)(f"{one.probe.name}: its data is not here, our own small sample takes its place: SAMPLE DATA")
-    return compiling.one(args, store, one.probe, msgspec.structs.replace(one.params, data="sample"))
+            voice.note(str(error))
+    voice.note(f"{run.probe.name}: its data cannot be fetched; our own small sample takes its place: SAMPLE DATA")
+    return compile_probe(run.probe, msgspec.structs.replace(run.params, data="sample"), store, voice)
 
 
-# -- money -------------------------------------------------------------------------------------------------
-
-
-def _confirm(
-    args: argparse.Namespace, store: Store, wanted: Sequence[Planned], items: Sequence[Compiled], budget: int | None
-) -> None:
-    """Show what it would cost; what costs real money needs a yes."""
-    with output.progress(args, "estimating", ""):
-        pairs = zip(wanted, items, strict=True)
-        found = [estimating.estimated(one.options, store, item, one.target) for one, item in pairs]
-    limit = "" if budget is None else f"\nbudget: {money.dollars(budget)}, over all runs together, never exceeded"
-    output.note(args)(f"{estimating.priced(found)}{limit}\n")
-    worst = sum(_real(one, estimate) for one, estimate in zip(wanted, found, strict=True))
-    if worst == 0 or args.yes:
-        return
-    most = worst if budget is None else min(worst, budget / money.MILLION)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"this may cost up to ${most:,.2f}: say that it may with --yes")
-    sys.stderr.write(f"This may cost up to ${most:,.2f}. Go on? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise InterruptedRun("nothing was asked")
-
-
-def _real(one: Planned, estimate: Estimate) -> float:
-    return 0.0 if one.target.emulated else estimate.worst_usd
-
-
-# -- results -----------------------------------------------------------------------------------------------
-
-
-def analyzed(
-    args: argparse.Namespace, store: Store, sweep: Sweep, jobs: Sequence[Job], reports: Sequence[Report]
-) -> list[tuple[Path, analyze.Analysis]]:
-    """The metrics of every run that has answers, also of an unfinished one: what is there is a fair sample."""
-    found = []
-    unread: dict[str, str] = {}
-    with output.progress(args, "analyzing", "runs") as progress:
-        for number, (job, report) in enumerate(zip(jobs, reports, strict=True)):
-            progress(number, len(jobs))
-            item = job.item
-            if report.answered + report.refused == 0:
+def _analyses(sweep: PreparedSweep, finished: Sequence[Finished], store: Store, voice: Voice) -> dict[Path, Analysis]:
+    """The metrics of every run that has answers; an unfinished run is a fair sample, too."""
+    found: dict[Path, Analysis] = {}
+    unreadable: dict[str, str] = {}
+    with voice.progress("analyzing", "runs") as progress:
+        for number, (run, (result, _)) in enumerate(zip(sweep.runs, finished, strict=True)):
+            progress(number, len(sweep.runs))
+            item, folder = run.compiled, Path(result.run)
+            if result.answered + result.refused == 0:
                 continue
             try:
                 readable(item.probe)
             except UsageError as error:
-                unread[item.probe.name] = str(error)
+                unreadable[item.probe.name] = str(error)
                 continue
-            sample = answers_of(Path(report.run), item.probe, item.folder, item.manifest, report.model)
-            analysis, cells = analyze.analyze(
-                item.probe, item.params, sample, replicates=sweep.replicates, seed=sweep.seed
-            )
-            analyze.write(analysis, cells, Path(report.run), store)
-            found.append((Path(report.run), analysis))
-    for reason in unread.values():
-        output.note(args)(f"{reason}; they are kept")
+            sample = run_answers(folder, item.probe, item.folder, item.manifest, result.model)
+            found[folder] = analyze_sample(item.probe, item.params, sample, sweep.analysis, store, folder)
+    for reason in unreadable.values():
+        voice.note(f"{reason}; they are kept")
     return found
-
-
-def _reported(args: argparse.Namespace, store: Store, folders: list[Path]) -> Path:
-    """Write the report, and say where."""
-    from batchbench import report
-
-    out = args.report or store.home / (f"{args.file.stem}.html" if args.file else "report.html")
-    with output.progress(args, "writing the report", ""):
-        return report.build(store, folders, out)
-
-
-def _table(reports: Sequence[Report], analyses: dict[Path, analyze.Analysis]) -> str:
-    """A line per run: how far it is, and its first headline metric; stamps once, if they are those of all."""
-    stamps = [" ".join(["EMULATED"] * one.emulated + ["SAMPLE DATA"] * one.sample_data) for one in reports]
-    alike = len(set(stamps)) <= 1
-    rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK"]]
-    for report, stamp in zip(reports, stamps, strict=True):
-        counts = [f"{report.answered + report.refused:,} of {report.asked:,}", f"${report.spent_usd:,.4f}"]
-        probe = f"{report.probe} {report.settings}".rstrip()
-        found = _headline(analyses.get(Path(report.run)))
-        rows.append([probe, report.model, *counts, *found[:3], found[3] if alike else f"{found[3]}  {stamp}"])
-    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), output.table(rows)])
-
-
-def _headline(found: analyze.Analysis | None) -> list[str]:
-    name = next((name for name in found.headline if name in found.metrics), None) if found else None
-    value = found.metrics[name] if found and name else None
-    if name is None or value is None or value.estimate is None:
-        return ["–", "–", "–", "–"]
-    interval = "–" if value.low is None else f"{value.low:.4f} … {value.high:.4f}"
-    return [name, f"{value.estimate:.4f}", interval, value.mark or "–"]

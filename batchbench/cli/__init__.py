@@ -1,6 +1,6 @@
-"""The command line: parse, call one stage, print, exit code.
+"""The command line: parse, call the application, print, exit code.
 
-One module per command, each exporting `add(commands)`. Nothing heavy is imported before a command runs, so
+commands/ has one module per command, each with `add(commands)`. Nothing heavy is imported before a command runs, so
 that help is instant. Results go to stdout, everything else to stderr.
 """
 
@@ -9,30 +9,55 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
-from batchbench import __version__
-from batchbench.cli.commands import analyze, compile, data, emulate, export, prices, probes, report, run, status, sweep
-from batchbench.cli.output import abandon, fail, open_streams
+from batchbench import ALLOCATOR, __version__
+from batchbench.cli.commands import (
+    analyze,
+    audit,
+    cancel,
+    compile,
+    data,
+    emulate,
+    estimate,
+    explain,
+    export,
+    import_,
+    prices,
+    probes,
+    report,
+    run,
+    status,
+    sweep,
+)
+from batchbench.cli.output import Parser, abandon, fail, open_streams
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 
-COMMANDS = (sweep, compile, run, status, analyze, report, export, probes, data, prices, emulate)
+COMMANDS = (
+    *(sweep, compile, estimate, run, cancel, status, audit, explain, analyze, report, export, import_),
+    *(probes, data, prices, emulate),
+)
+DESCRIPTION = """\
+Ask language models millions of bias-probe questions through batch APIs, and measure the answers.
+
+Files are the state: the same command again does only what is missing.
+--home DIR or BATCHBENCH_HOME is the folder of manifests/ and cache/; the current folder otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no traceback for anything a user can cause."""
     words = list(sys.argv[1:] if argv is None else argv)
     open_streams()
-    os.umask(0o077)  # what is compiled, fetched and paid for belongs to the user alone
+    os.umask(0o077)  # only the user may read what is compiled, fetched and paid for
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold the key
+    os.environ.setdefault(*ALLOCATOR)
     try:
         args = parse(words)
-        act: Callable[[argparse.Namespace], int] = args.run
-        return act(args)
+        command: Callable[[argparse.Namespace], int] = args.run
+        return command(args)
     except BatchbenchError as error:
         return fail(error, json="--json" in words)
     except KeyboardInterrupt:
-        return fail(InterruptedRun("interrupted: the same command goes on from here"), json="--json" in words)
+        return fail(InterruptedRun("interrupted: run the same command to continue"), json="--json" in words)
     except BrokenPipeError:
         abandon(sys.stdout)
         return 0
@@ -42,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options of a command line, or a UsageError."""
-    parser = Parser(prog="batchbench", description=__doc_for_users__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = Parser(prog="batchbench", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--version", action="version", version=f"batchbench {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     for command in COMMANDS:
@@ -52,18 +77,3 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if words and not words[0].startswith("-") and words[0] not in commands.choices:
         raise unknown("command", words[0], commands.choices)
     return parser.parse_args(words)
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line and an exception like any other."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse the command line."""
-        raise UsageError(f"{message} (see `{self.prog} --help`)")
-
-
-__doc_for_users__ = """\
-Ask language models millions of bias-probe questions through batch APIs, and measure the answers.
-
-Files are the state: the same command again finds what is there and does what is missing.
---home DIR or BATCHBENCH_HOME says where manifests/ and cache/ live; the current folder otherwise."""

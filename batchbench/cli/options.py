@@ -1,42 +1,56 @@
-"""The options that say which probes are asked of whom; light, because every start of the program imports it."""
+"""The options of several commands: declared once, and turned into the Structs of `app.requests`."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-MOST_REPETITIONS = 65_535
+from batchbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from batchbench.app.requests import S, Selection
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare them."""
+def add_probes(parser: argparse.ArgumentParser) -> None:
+    """Declare which probes, and their parameters."""
     parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`; `all` for every one")
-    parser.add_argument("--model", action="append", required=True, dest="models", metavar="M", help="whom to ask")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="K=V", dest="settings", help="a probe's parameter"
-    )
+    add_params(parser)
+
+
+def add_params(parser: argparse.ArgumentParser) -> None:
+    """Declare the parameters of probes."""
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", dest="params", help="a probe's parameter")
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Declare which probes are asked of which models, and how. `app.requests` checks the values."""
+    add_probes(parser)
+    parser.add_argument("--model", action="append", required=True, dest="models", metavar="M", help="the model to ask")
     parser.add_argument("--sample-k", metavar="N", help="ask the first N items, or all (default: the probe's own)")
-    parser.add_argument("--repetitions", type=repeated, default=1, metavar="R", help="ask every prompt R times")
+    parser.add_argument("--repetitions", metavar="R", help="ask every prompt R times (1)")
     parser.add_argument("--price", metavar="IN,OUT", help="batch price in dollars per million tokens")
     parser.add_argument("--base-url", metavar="URL", help="another address than the provider's own")
     parser.add_argument("--system", metavar="TEXT", help="a system message")
-    parser.add_argument("--max-tokens", type=positive, metavar="N", help="the longest answer (default: the probe's)")
-    parser.add_argument("--temperature", type=between(0, 2), metavar="T", help="default: the provider's own")
-    parser.add_argument("--top-p", type=between(0, 1), metavar="P", help="default: the provider's own")
-    parser.add_argument("--batch-size", type=positive, metavar="N", help="at most N requests in a batch")
-    parser.add_argument("--settle", type=between(0, 86_400), metavar="SECONDS", help=argparse.SUPPRESS)
+    parser.add_argument("--max-tokens", metavar="N", help="the longest answer (default: the probe's own)")
+    parser.add_argument("--temperature", metavar="T", help="from 0 to 2 (default: the provider's own)")
+    parser.add_argument("--top-p", metavar="P", help="from 0 to 1 (default: the provider's own)")
+    parser.add_argument("--batch-size", metavar="N", help="at most N requests in a batch")
+    parser.add_argument("--settle", metavar="SECONDS", help=argparse.SUPPRESS)
 
 
-def add_buying(parser: argparse.ArgumentParser) -> None:
-    """Declare those that say what may be bought."""
-    parser.add_argument("--budget", metavar="USD", help="spend at most this, over all runs of this command")
+def add_purchase(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be bought."""
+    parser.add_argument(
+        "--budget", type=_budget, metavar="USD", help="spend at most this, over all runs of this command"
+    )
     parser.add_argument("--detach", action="store_true", help="submit, do not wait: the same command collects later")
-    parser.add_argument("--adopt", action="store_true", help="go on in a copied or restored run: no other copy buys")
+    parser.add_argument("--adopt", action="store_true", help="buy in a copied or restored run; no other copy may buy")
     parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
     parser.add_argument(
         "--resolve",
         action="append",
         default=[],
         metavar="NONCE=ANSWER",
-        help="settle what nobody can tell: void, or the id of the batch at the provider's",
+        help="decide about a batch whose state is unknown: void, or its id at the provider",
     )
     parser.add_argument(
         "--trial",
@@ -46,38 +60,33 @@ def add_buying(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def defaults() -> argparse.Namespace:
-    """What all of these options are when nobody says anything."""
-    parser = argparse.ArgumentParser()
-    add(parser)
-    add_buying(parser)
-    return parser.parse_args(["", "--model", ""])
+def selection(args: argparse.Namespace) -> "Selection":
+    """Which probes are asked of which models."""
+    from batchbench.app.requests import Selection
+
+    return Selection(probes=args.probes, models=getattr(args, "models", []), params=params(args.params))
 
 
-def positive(text: str) -> int:
-    """A whole number above zero, and not of astronomical size."""
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
+def params(words: Sequence[str]) -> dict[str, str]:
+    """The parameters in `--set K=V`."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} is not of the form K=V")
+        found[key] = value
+    return found
 
 
-def repeated(text: str) -> int:
-    """How often everything is asked."""
-    if positive(text) > MOST_REPETITIONS:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_REPETITIONS:,}")
-    return int(text)
+def struct(kind: "type[S]", args: argparse.Namespace, **values: object) -> "S":
+    """The Struct that options of the same names make; `values` replace those of the command line."""
+    from batchbench.app.requests import convert
+
+    given = {name: getattr(args, name, None) for name in kind.__struct_fields__}
+    return convert(kind, given | values, lambda name: f"--{name.replace('_', '-')}")
 
 
-def between(low: float, high: float) -> Callable[[str], float]:
-    """A number within bounds, both included."""
+def _budget(text: str) -> int:
+    from batchbench.core.money import parse_budget
 
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
-        return value
-
-    return number
+    return parse_budget(text)

@@ -1,39 +1,52 @@
-"""What all commands share: common options, messages, progress, JSON."""
+"""What all commands share: common options, results on stdout, errors on stderr."""
 
 import argparse
 import io
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from batchbench.core.keys import hide
-from batchbench.core.text import plain, plain_json
+from batchbench.core.text import sanitize, sanitize_json
+from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
     from batchbench.core.store import Store
     from batchbench.errors import BatchbenchError
 
-LONGEST = 2000  # letters of an error; some of it may be a provider's, which can be of any length
+LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
 Subparsers = Any  # argparse does not name the type of what add_subparsers returns
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError, with one line."""
+
+    details: Callable[[], str] | None = None  # text at the end of --help that takes time to compute
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def format_help(self) -> str:
+        """The help text."""
+        if self.details:
+            self.epilog = self.details()
+        return super().format_help()
 
 
 def command(
     commands: Subparsers, name: str, run: Callable[[argparse.Namespace], int], *, verb: bool = False, **texts: Any
-) -> argparse.ArgumentParser:
-    """A new command, or a verb of one, with the options every command has."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts
-    )
+) -> Parser:
+    """Add a command, or a verb of one, with the options that every command has."""
+    parser: Parser = commands.add_parser(name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     parser.set_defaults(run=run)
-    # A verb leaves unset what was said before it, so that `data --json list` is `data list --json`.
+    # A verb has no defaults of its own, so that `data --json list` is `data list --json`.
     absent: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
-    parser.add_argument("--home", type=Path, metavar="DIR", help="where manifests/ and cache/ live", **absent)
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout, nothing else there", **absent)
-    parser.add_argument("--quiet", action="store_true", help="no progress and no messages but errors", **absent)
+    parser.add_argument("--home", type=Path, metavar="DIR", help="the folder of manifests/ and cache/", **absent)
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout", **absent)
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no messages, only errors", **absent)
     return parser
 
 
@@ -44,21 +57,22 @@ def store(args: argparse.Namespace) -> "Store":
     return Store(args.home or Path(os.environ.get("BATCHBENCH_HOME") or "."))
 
 
-def note(args: argparse.Namespace) -> Callable[[str], None]:
-    """Where messages about what is going on are written."""
-    return (lambda _: None) if args.quiet else (lambda message: _stderr(message))
+# -- results -----------------------------------------------------------------------------------------------
 
 
 def show(text: str) -> None:
     """Print a result."""
-    _stdout(plain(hide(text)))
+    sys.stdout.write(f"{sanitize(hide(text))}\n")
+    sys.stdout.flush()
 
 
 def show_json(document: object) -> None:
     """Print a result as one JSON document."""
     import msgspec
 
-    _stdout(plain_json(hide(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())))
+    text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    sys.stdout.write(f"{sanitize_json(hide(text))}\n")
+    sys.stdout.flush()
 
 
 def table(rows: list[list[str]]) -> str:
@@ -69,99 +83,36 @@ def table(rows: list[list[str]]) -> str:
     )
 
 
-def complain(error: "BatchbenchError") -> str:
-    """Say what went wrong, in one line; quietness does not extend to errors."""
-    message = " ".join(str(error).split())
-    message = message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
-    _stderr(f"batchbench: {message}")
-    return message
+# -- errors ------------------------------------------------------------------------------------------------
+
+
+def complain(errors: Sequence["BatchbenchError | None"]) -> int:
+    """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
+    raised = [error for error in errors if error is not None]
+    for message in dict.fromkeys(map(_one_line, raised)):
+        stderr(f"batchbench: {message}")
+    return raised[0].exit_code if raised else 0
 
 
 def fail(error: "BatchbenchError", *, json: bool) -> int:
-    """Say what went wrong, in one line, and return the exit code."""
-    message = complain(error)
+    """Print the error that ends the program; its exit code."""
     if json:
-        show_json({"error": message, "exit_code": error.exit_code})
-    return error.exit_code
+        show_json({"error": _one_line(error), "exit_code": error.exit_code})
+    return complain([error])
 
 
-SOON, OFTEN = 0.9, 5.0  # seconds until the first line about long work, and between lines, where there is no terminal
+def _one_line(error: "BatchbenchError") -> str:
+    message = " ".join(str(error).split())
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
 
 
-@contextmanager
-def progress(args: argparse.Namespace, what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how far a stage is: a bar on a terminal, elsewhere a line now and then."""
-    if args.quiet:
-        yield lambda _done, _total: None
-    else:
-        with _bar(what, unit) if sys.stderr.isatty() else _lines(what, unit) as report:
-            yield report
-
-
-@contextmanager
-def _bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    counted = (MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn()) if unit else (TimeElapsedColumn(),)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *counted)
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _lines(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    line, said = f"{what} ...", ""
-    over = threading.Event()
-
-    def report(done: int, total: int) -> None:
-        nonlocal line
-        line = f"{what}: {done:,} of {total:,} {unit}"
-
-    def speak() -> None:
-        nonlocal said
-        pause = SOON
-        while not over.wait(pause):
-            pause = OFTEN
-            if line != said:
-                _stderr(line)
-                said = line
-
-    # A thread, because the first word must not wait for the first piece of work to be done.
-    speaker = threading.Thread(target=speak, daemon=True)
-    speaker.start()
-    try:
-        yield report
-    finally:
-        over.set()
-        speaker.join()
-
-
-def _stdout(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def _stderr(message: str) -> None:
-    try:
-        sys.stderr.write(f"{plain(hide(message))}\n")
-        sys.stderr.flush()
-    except OSError:
-        abandon(sys.stderr)  # nobody listens any more, which is no reason to stop
+# -- streams -----------------------------------------------------------------------------------------------
 
 
 def open_streams() -> None:
-    """Make sure that there are three streams, and that they take any text.
+    """Make sure that stdin, stdout and stderr are open and take any text.
 
-    A file that got the number of a closed one, such as a journal, would be what others write their messages to.
+    A file that gets the number of a closed stream, such as a journal, would receive what is printed.
     """
     for number in range(3):
         try:
@@ -179,5 +130,14 @@ def open_streams() -> None:
 
 
 def abandon(stream: TextIO) -> None:
-    """The reader of a stream has gone; a second attempt to flush it must not complain, either."""
+    """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def stderr(message: str) -> None:
+    """Print a message on stderr."""
+    try:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # the reader has gone; the command continues

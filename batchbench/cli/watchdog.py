@@ -1,4 +1,4 @@
-"""Says so when the program does not get on: a thread, because a blocked event loop cannot speak for itself."""
+"""Reports when the event loop is blocked. It is a thread, because a blocked event loop cannot report it itself."""
 
 import sys
 import threading
@@ -6,39 +6,39 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-STILL = 30  # looks, a second apart, for which nothing may move
-DEPTH = 6  # calls that are told, the innermost first
+LIMIT = 30  # checks without a tick, one per second, until a message
+DEPTH = 6  # innermost calls in the message
 
 
-class Vigil:
-    """A watch over the thread that enters it, which is to call `tick` every now and then."""
+class Watchdog:
+    """Watches the thread that creates it, which has to call `tick` several times a second."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
         self._watched = threading.get_ident()
-        # Looks are counted, not seconds: a machine that was asleep has not been looked at meanwhile.
-        self._looks = 0
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        # Checks are counted, not seconds: a machine in standby makes no checks.
+        self._checks = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "Vigil":
-        self._watcher.start()
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._ended.set()
 
     def tick(self) -> None:
-        """Something has moved."""
-        self._looks = 0
+        """The watched thread is alive."""
+        self._checks = 0
 
     def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            self._looks += 1
-            if self._looks % STILL == 0:
-                self._say(f"nothing has moved for {self._looks} s, in {self._where()}: if this goes on, report it")
+        while not self._ended.wait(1.0):
+            self._checks += 1
+            if self._checks % LIMIT == 0:
+                self._note(f"blocked for {self._checks} s, in {self._stack()}: if this continues, report it")
 
-    def _where(self) -> str:
+    def _stack(self) -> str:
         frame = sys._current_frames().get(self._watched)
         calls = traceback.extract_stack(frame)[-DEPTH:] if frame else []
         return " < ".join(f"{call.name} ({Path(call.filename).name}:{call.lineno})" for call in reversed(calls))

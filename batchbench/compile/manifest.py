@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
+import polars as pl
 
 from batchbench.core.store import Store, check_links, content
 from batchbench.errors import DataError
@@ -102,6 +104,25 @@ def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
         if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:
             raise DataError(f"{path} is missing or damaged: move the folder away and compile again")
     return paths
+
+
+class PromptBytes(NamedTuple):
+    """How long prompts are."""
+
+    mean: float
+    longest: int
+
+
+def prompt_bytes(folder: Path, manifest: Manifest, rows: int) -> PromptBytes:
+    """The length of the first `rows` prompts."""
+    return _prompt_bytes(tuple(folder / shard.file for shard in manifest.shards if shard.first < rows), rows)
+
+
+@cache  # a probe that is asked of many models is measured once
+def _prompt_bytes(files: tuple[Path, ...], rows: int) -> PromptBytes:
+    size = pl.col("prompt").str.len_bytes()
+    asked = pl.scan_parquet(list(files), glob=False).filter(pl.col("id") < rows)
+    return PromptBytes(*asked.select(mean=size.mean(), longest=size.max()).collect().row(0))
 
 
 class _Head(msgspec.Struct):

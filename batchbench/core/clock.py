@@ -23,7 +23,7 @@ def boot() -> str:
         return ""
 
 
-def clock_face(at: float) -> str:
+def time_of_day(at: float) -> str:
     """A time of day as a person here would read it off the wall."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 

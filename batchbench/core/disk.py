@@ -7,7 +7,7 @@ MEMORY = {"tmpfs", "ramfs"}
 SHARED = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "glusterfs", "beegfs", "fuse.sshfs", "fuse.glusterfs"}
 
 
-def doubt(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+def storage_warning(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
     """What is to be known of a folder before paid answers are kept there; null if it is a disk like most."""
     kind = _kind(folder, mounts)
     if kind in MEMORY:

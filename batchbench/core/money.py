@@ -16,7 +16,7 @@ BYTES_PER_TOKEN = 4.8  # measured on the probes' own prompts
 FORMAT_TOKENS = 7  # what a chat format usually adds to one prompt
 OVERHEAD = 32  # tokens a provider's chat format may add to one prompt
 DEAREST = 10_000 * MILLION  # that a million tokens may cost; sums of more would not fit into a journal
-MOST = 2**62  # micro-dollars that can be written down
+MAX_AMOUNT = 2**62  # micro-dollars that can be written down
 Rate = Annotated[int, msgspec.Meta(ge=0, le=DEAREST)]  # micro-dollars per million tokens
 
 
@@ -29,7 +29,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
     def cost(self, input_tokens: int, output_tokens: int) -> int:
         """Micro-dollars for one answer; what a provider says it used may be any number at all."""
-        return min(MOST, -(-(input_tokens * self.input + output_tokens * self.output) // MILLION))
+        return min(MAX_AMOUNT, -(-(input_tokens * self.input + output_tokens * self.output) // MILLION))
 
     def doubled(self) -> "Price":
         """What single calls cost, as far as every provider of batches goes: they are half the price."""
@@ -57,7 +57,7 @@ def parse_budget(text: str) -> int:
     """Dollars, as micro-dollars."""
     try:
         amount = Decimal(text.removeprefix("$")) * MILLION
-        if not amount.is_finite() or not 0 <= amount <= MOST:
+        if not amount.is_finite() or not 0 <= amount <= MAX_AMOUNT:
             raise InvalidOperation
         return int(amount)
     except (ArithmeticError, ValueError):

@@ -6,7 +6,7 @@ BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HIDING = frozenset(BIDI)
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """What could move the cursor, turn the line round or hide something is made visible."""
     if text.isprintable() and not HIDING & set(text):
         return text
@@ -15,7 +15,7 @@ def plain(text: str) -> str:
     )
 
 
-def plain_json(document: str) -> str:
+def sanitize_json(document: str) -> str:
     """The same of a JSON document, which stays the same document: JSON has its own way of spelling such letters."""
     if document.isprintable():
         return document
@@ -31,7 +31,7 @@ def _spelt(letter: str) -> str:
     return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
 
 
-def mended(document: bytes) -> bytes:
+def repair_json(document: bytes) -> bytes:
     """JSON that only the standard library reads, as JSON that everybody does; raises ValueError on what is no JSON.
 
     Half an emoji, cut off by a token limit, is such a thing: it cannot be kept as it is.

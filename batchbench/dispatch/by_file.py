@@ -70,7 +70,7 @@ async def bring(work: Work, batch: Batch, files: Sequence[Path], *, partial: boo
         path.unlink()  # a copy that no journal tells of
     if wrong:
         raise DataError(f"the results of {batch.file} cannot be taken ({', '.join(map(str, files))}): {wrong}")
-    remote = Remote(id=batch.file or "", state="ended", word="imported", created=work.now)
+    remote = Remote(id=batch.file or "", state="ended", provider_status="imported", created=work.now)
     await keep(work, batch, remote, sealed, found)
     stored = work.run.state.batches[batch.nonce].stored
     assert stored is not None  # noqa: S101 - that is what keeping means

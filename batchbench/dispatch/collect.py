@@ -103,7 +103,7 @@ def _judge(work: Work, batch: Batch, remote: Remote, found: Ingested) -> None:
             f"batch {remote.id} cost {dollars(found.cost)}, more than the {dollars(batch.reserve)} it could have: "
             "check the price, then run the same command"
         )
-    if (remote.word == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
+    if (remote.provider_status == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
         work.halt = BatchbenchError(
             f"batch {remote.id} was cancelled by somebody else; its answers are kept: "
             "run the same command to ask the rest again"

@@ -10,8 +10,9 @@ from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolve
 from batchbench.runs.ingest import CUSTOM_ID
 from batchbench.runs.journal import Batch
 from batchbench.runs.progress import TODO
-from batchbench.transport.client import FAILURES, PATIENCE
+from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
+from batchbench.transport.retry import GIVE_UP_AFTER
 
 STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
 OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word
@@ -33,7 +34,7 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
         if remote is None:
             continue
         work.progress[batch.nonce] = min(remote.done, batch.rows)
-        if remote.expires is not None and (work.api.now_there() or work.now) > remote.expires + OVERDUE:
+        if remote.expires is not None and (work.api.provider_time() or work.now) > remote.expires + OVERDUE:
             work.overdue.add(batch.nonce)
         if remote.state == "rejected" and not _blames_some(batch, remote):
             await refuse(work, batch, remote.problem)
@@ -44,7 +45,7 @@ async def poll(work: Work) -> list[tuple[Batch, Remote]]:
                 work.halt = problem
         elif remote.state != "running":
             if batch.state != "ended":
-                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.word))
+                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.provider_status))
             ended.append((work.run.state.batches[batch.nonce], remote))
     return ended
 
@@ -90,7 +91,7 @@ async def listing(work: Work, since: float) -> list[Remote] | None:
 
 def _nonsense(work: Work, about: str, what: str, error: Exception) -> None:
     """Bear with replies that cannot be understood, but not for ever."""
-    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > PATIENCE:
+    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > GIVE_UP_AFTER:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
@@ -101,7 +102,7 @@ async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None
     if others:
         return
     work.full_since = work.full_since or work.uptime
-    if batch.rows == 1 and work.uptime - work.full_since > PATIENCE:
+    if batch.rows == 1 and work.uptime - work.full_since > GIVE_UP_AFTER:
         work.halt = problem
     work.modest = max(1, batch.rows // 2)
     await work.pause(work.limits.poll[1], "room in the provider's queue")
@@ -112,7 +113,7 @@ async def reconcile(work: Work) -> None:
     unknown = [batch for batch in work.run.state.open() if batch.state == "creating"]
     if not unknown:
         return
-    asked_at, knows_the_time = work.uptime, work.api.now_there() is not None
+    asked_at, knows_the_time = work.uptime, work.api.provider_time() is not None
     settled = {batch.nonce for batch in unknown if work.unanswered_for(batch) >= work.limits.settle}
     remotes = await listing(work, min(map(work.sent_there, unknown)))
     if remotes is None:
@@ -157,7 +158,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
             unreadable.append(remote.id)
         elif not nonces & work.run.state.batches.keys():
             await work.append(Foreign(at=work.now, remote=remote.id))
-    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + PATIENCE:
+    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + GIVE_UP_AFTER:
         await unresolved(work, batch, "a batch that may be it cannot be read", unreadable)
     return mine, perhaps
 
@@ -165,7 +166,7 @@ async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list
 async def _nonces(work: Work, remote: Remote) -> set[str]:
     """Whose answers an ended batch holds: not one line decides, for any one may be damaged."""
     try:
-        beginning = await work.api.peek(remote.parts[0][1])
+        beginning = await work.api.read_start(remote.parts[0][1])
     except (Refused, Incomplete, *FAILURES):
         return set()
     return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}

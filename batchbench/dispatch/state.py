@@ -6,7 +6,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench.core.clock import Clock, clock_face
+from batchbench.core.clock import Clock, time_of_day
 from batchbench.core.money import Price
 from batchbench.dispatch.budget import Common
 from batchbench.errors import BatchbenchError
@@ -114,7 +114,7 @@ class Work:
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and let people know for what and how long."""
         until = self.uptime + seconds
-        self.waiting = f"waiting for {why}; next look at {clock_face(self.now + seconds)}"
+        self.waiting = f"waiting for {why}; next look at {time_of_day(self.now + seconds)}"
         while (left := until - self.uptime) > 0:
             if seconds >= 1:
                 self.report(self.standing())
@@ -137,7 +137,7 @@ class Work:
 
     def sent_there(self, batch: Batch) -> float:
         """When a create left, by the provider's clock, or earlier: our own may be wrong, or have been set since."""
-        there = self.api.now_there()
+        there = self.api.provider_time()
         now = self.now if there is None else there
         if batch.sent and self.same_boot(batch):
             left = now - (self.uptime - batch.sent.uptime)

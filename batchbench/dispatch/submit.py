@@ -9,7 +9,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench.core.clock import clock_face
+from batchbench.core.clock import time_of_day
 from batchbench.core.money import dollars
 from batchbench.dispatch.budget import AT_ONCE
 from batchbench.dispatch.reconcile import listing, queue_full
@@ -18,8 +18,8 @@ from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.journal import Batch
 from batchbench.runs.progress import IN_FLIGHT, mark, todo
-from batchbench.transport.client import LIMITED, PATIENCE
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
+from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
 CRUMBS = 20  # a last batch that adds less than this part of what was bought is not worth waiting a day for
 GARBLED, LOST = 2, 5  # how often the same requests may arrive damaged, or leave without an answer to be had
@@ -65,7 +65,7 @@ async def submit_some(work: Work) -> bool:
     busy = False
     if work.wish.trial and not work.run.state.passed and work.unasked:
         await try_out(work)
-    if work.unasked and work.provider.upload is None and work.api.now_there() is None:
+    if work.unasked and work.provider.upload is None and work.api.provider_time() is None:
         await listing(work, math.inf)  # for what time it is there: a create that gets lost is looked for from then on
     while work.halt is None:
         async with work.account.submitting:
@@ -216,7 +216,7 @@ async def _submit(work: Work, nonce: str, chunk: Chunk) -> None:
         at=work.now,
         nonce=nonce,
         uptime=work.uptime,
-        there=work.api.now_there(),
+        there=work.api.provider_time(),
         boot=work.clock.boot,
         key=work.signature,
     )
@@ -278,12 +278,12 @@ async def _wait_out(work: Work, trouble: BatchbenchError, pause: float) -> None:
     work.refused_since = work.refused_since or work.uptime
     lasted = work.uptime - work.refused_since
     limited = isinstance(trouble, ProviderError) and trouble.status == 429
-    if lasted > (LIMITED if limited else PATIENCE):
+    if lasted > (MAX_RATE_LIMITED if limited else GIVE_UP_AFTER):
         work.halt = trouble
     else:
         soonest, latest = work.limits.poll
         pause = max(pause, soonest, min(lasted, latest))
-        since = clock_face(work.now - lasted)
+        since = time_of_day(work.now - lasted)
         await work.pause(pause, f"the provider to accept batches again, which it has not since {since} ({trouble})")
 
 

@@ -1,6 +1,6 @@
 """Saying what is being waited for, so that a program that does nothing for a day is not taken for one that hangs."""
 
-from batchbench.core.clock import clock_face
+from batchbench.core.clock import time_of_day
 from batchbench.dispatch.state import Work
 
 
@@ -13,11 +13,11 @@ def what_for(work: Work) -> str:
         overdue = f", {late} of them more than an hour past their own end" if late else ""
         reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
     if ended := [work.due.get(batch.nonce, 0.0) for batch in pending if batch.state == "ended"]:
-        due = clock_face(work.now + max(0.0, min(ended) - work.uptime))
+        due = time_of_day(work.now + max(0.0, min(ended) - work.uptime))
         reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {due})")
     if unknown := [batch for batch in pending if batch.state == "creating"]:
         left = max(0.0, min(work.limits.settle - work.unanswered_for(batch) for batch in unknown))
-        until = clock_face(work.now + left)
+        until = time_of_day(work.now + left)
         reasons.append(f"a sign of {_batches(len(unknown))} whose creation was not answered (until {until} at least)")
     if work.account.ceiling < work.limits.open_batches and len(work.account.open()) >= work.account.ceiling:
         reasons.append("room in the provider's queue")

@@ -195,12 +195,12 @@ def _page(content: bytes) -> tuple[list[Remote], bool]:
 
 
 def _remote(batch: _Batch) -> Remote:
-    word = batch.processing_status.lower()
-    ended = word == "ended"
+    status = batch.processing_status.lower()
+    ended = status == "ended"
     return Remote(
         id=batch.id,
         state="ended" if ended else "running",
-        word=word,
+        provider_status=status,
         created=batch.created_at.timestamp(),
         expires=batch.expires_at.timestamp() if batch.expires_at else None,
         total=batch.request_counts.total,

@@ -41,7 +41,7 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     state: Literal["running", "ended", "rejected"]
-    word: str  # the provider's own word for the state
+    provider_status: str  # as the provider spells it, in lower case
     created: float  # seconds since 1970
     expires: float | None = None
     total: int | None = None  # requests in it
@@ -102,13 +102,13 @@ class Calls(Http, Protocol):
     async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
         """Read a file piece by piece; its length, which proves nothing about its completeness."""
 
-    async def peek(self, path: str) -> bytes:
+    async def read_start(self, path: str) -> bytes:
         """The beginning of a file."""
 
     def signature(self, salt: str) -> str:
         """What tells one key from another, and nothing else about it."""
 
-    def now_there(self) -> float | None:
+    def provider_time(self) -> float | None:
         """What time it is by the provider's own clock, in seconds since 1970; null before it has told."""
 
 

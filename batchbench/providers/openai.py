@@ -267,9 +267,11 @@ def _page(content: bytes) -> tuple[list[Remote], bool]:
 
 
 def _remote(batch: _Batch) -> Remote:
-    word = batch.status.lower()
+    status = batch.status.lower()
     # A word nobody knows yet is not an end: what ends a batch is in this list.
-    state = {"completed": "ended", "expired": "ended", "cancelled": "ended", "failed": "rejected"}.get(word, "running")
+    state = {"completed": "ended", "expired": "ended", "cancelled": "ended", "failed": "rejected"}.get(
+        status, "running"
+    )
     errors = batch.errors.data if batch.errors else []
     counts = batch.request_counts or _Counts()
     files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
@@ -280,7 +282,7 @@ def _remote(batch: _Batch) -> Remote:
     return Remote(
         id=batch.id,
         state=state,  # type: ignore[arg-type]
-        word=word,
+        provider_status=status,
         created=batch.created_at,
         expires=batch.expires_at,
         total=counts.total,

@@ -19,6 +19,7 @@ from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import State
+from batchbench.runs.settings import changed_options, changed_params
 
 NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 WORKED = (events.Intent, events.Stored)  # events that tell when a run was worked on
@@ -104,13 +105,11 @@ def _read(store: Store, folder: Path) -> Result:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
     except POLARS_ERRORS as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
-    defaults = probe.params()
-    changed = {key: value for key, value in about.params.items() if value != getattr(defaults, key, None)}
     cost, provenance = _run(store, folder, probe, about)
     return Result(
         probe=probe,
-        column=_with(probe.name, changed),
-        model=_with(about.origin.model, _unusual(provenance.target, probe)),
+        column=_with(probe.name, changed_params(probe, about.params)),
+        model=_with(about.origin.model, changed_options(probe, provenance.target)),
         analysis=about,
         groups=groups(probe, cells),
         cost=cost,
@@ -195,15 +194,6 @@ def _with(name: str, settings: Mapping[str, object]) -> str:
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-def _unusual(target: Target | None, probe: Probe[Params]) -> dict[str, object]:
-    if target is None:
-        return {}
-    said = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
-    if target.top_logprobs is None:  # otherwise the form says it: one token, and what else it could have been
-        said["max_tokens"] = target.max_tokens if target.max_tokens != probe.max_tokens else None
-    return {key: value for key, value in said.items() if value is not None}
 
 
 def _digest(result: Result) -> str:

@@ -2,7 +2,7 @@
 
 import html
 
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 
 VOID = {"meta", "input", "br", "wbr", "col"}
 EMPTY = {"line", "path", "rect", "circle"}  # of SVG, which closes them as XML does
@@ -16,7 +16,7 @@ class Markup(str):
 
 def escaped(value: object) -> Markup:
     """Any value as text: what could be taken for markup, or hide or turn round its neighbours, is made visible."""
-    return value if isinstance(value, Markup) else Markup(html.escape(plain(str(value))))
+    return value if isinstance(value, Markup) else Markup(html.escape(sanitize(str(value))))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
@@ -40,7 +40,7 @@ def _attribute(key: str, value: object) -> str:
         return f" {name}"
     if isinstance(value, float):
         value = short(value)
-    return f' {name}="{html.escape(plain(str(value)))}"'
+    return f' {name}="{html.escape(sanitize(str(value)))}"'
 
 
 def short(value: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from batchbench.core import money
-from batchbench.core.text import plain
+from batchbench.core.text import sanitize
 from batchbench.report.gather import Result
 from batchbench.report.words import NOTHING, day, interval, number
 
@@ -167,7 +167,7 @@ def _harmless(value: Value) -> Value:
         return f"{value:.9g}"  # report.json has every digit
     if not isinstance(value, str):
         return value
-    text = plain(value)
+    text = sanitize(value)
     # Some programs begin a new cell at a line within quotes.
     return "\n".join(f"'{line}" if line.lstrip(" ").startswith(FORMULA) else line for line in text.split("\n"))
 
@@ -181,7 +181,7 @@ def as_markdown(table: Table) -> str:
 
 
 def _escaped_markdown(value: Value) -> str:
-    text = " ".join(plain("" if value is None else str(value)).split())
+    text = " ".join(sanitize("" if value is None else str(value)).split())
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)  # a lone underscore inside a word is no markup
 
 
@@ -203,7 +203,7 @@ def as_latex(table: Table) -> str:
 
 
 def _escaped_latex(value: Value) -> str:
-    text = " ".join(plain("" if value is None else str(value)).split())
+    text = " ".join(sanitize("" if value is None else str(value)).split())
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 

@@ -13,14 +13,14 @@ from typing import Annotated
 
 import msgspec
 
-from batchbench.core.money import MOST, Price
+from batchbench.core.money import MAX_AMOUNT, Price
 
 FORMAT = 1
 MOST_ASKED = 2**31  # answers to every variant of an item; each takes a byte of memory
 # What a journal may say is limited to what batchbench writes: names become parts of paths, and numbers loops.
 Row = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Ranges = list[tuple[Row, Row]]  # half-open ranges of manifest ids
-Money = Annotated[int, msgspec.Meta(ge=0, le=MOST)]  # micro-dollars
+Money = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]  # micro-dollars
 Nonce = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9]{1,40}\Z")]
 Repetition = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 

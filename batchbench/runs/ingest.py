@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from batchbench.core.money import MOST, Price
-from batchbench.core.text import mended
+from batchbench.core.money import MAX_AMOUNT, Price
+from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
 from batchbench.runs.answers import ANSWERS
 from batchbench.runs.events import Ranges
@@ -152,7 +152,7 @@ def _decoded(text: bytes, decode: Decode) -> Line | None:
         answers = decode(text)
     except UNREADABLE:
         try:
-            answers = decode(mended(text))
+            answers = decode(repair_json(text))
         except (ValueError, RecursionError):
             return None
     return answers[0] if len(answers) == 1 else None
@@ -231,7 +231,7 @@ def _sorted_out(
         missing=as_ranges(missing),
         lacking=found.count(None),
         strays=strays,
-        cost=min(cost + _most(batch, untold, cost), MOST),
+        cost=min(cost + _most(batch, untold, cost), MAX_AMOUNT),
         trouble=trouble,
     )
 

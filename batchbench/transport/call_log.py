@@ -1,4 +1,4 @@
-"""IO: the files of a batch that is played: which calls were made, and what came of them."""
+"""IO: the files of a batch that is executed as single calls: which calls were begun, and their results."""
 
 import errno
 import os
@@ -9,94 +9,95 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
 from batchbench.core.store import explained
-from batchbench.core.text import mended
+from batchbench.core.text import repair_json
 from batchbench.providers.chat import LOST
 
-SYNC = 0.5  # seconds between syncs of a result file; the kernel keeps what is written even if we are killed
+INTERRUPTED = "the process ended while it was being made"
+SYNC_INTERVAL = 0.5  # seconds between syncs of a result file; a kill loses nothing, a power cut at most this much
 
 
-class Callbook:
-    """The files of a batch that is carried out: every call is noted before it is made, and its result afterwards."""
+class CallLog:
+    """Notes every call before it is made, and writes its result afterwards."""
 
     def __init__(self, results: Path, calls: Path) -> None:
         self._results, self._calls = results, calls
-        self.begun = unanswered(calls)  # before this process
-        self._lines = appending(results)
-        self._notes = appending(calls)
-        append(self._notes, b"\n", calls)  # the last note may be torn, and then is nobody's
+        self.interrupted = unanswered(calls)  # calls that an earlier process began
+        self._lines = open_append(results)
+        self._notes = open_append(calls)
+        append(self._notes, b"\n", calls)  # ends a note that a kill may have cut off
         self._synced = time.monotonic()
 
     async def begin(self, names: Sequence[str]) -> None:
-        """Note calls that are about to be made; when this returns, that is on disk."""
+        """Note calls that are about to be made; the notes are on disk when this returns."""
         append(self._notes, "".join(f"+{name}\n" for name in names).encode(), self._calls)
         await to_thread.run_sync(self._sync)
 
     def refused(self, name: str) -> None:
-        """A call was answered with a no, or never left, and has cost nothing."""
+        """Note that a call was refused or not sent, and cost nothing."""
         append(self._notes, f"-{name}\n".encode(), self._calls)
 
     def write(self, line: bytes) -> None:
-        """Put a result on record."""
+        """Append a result line."""
         append(self._lines, line, self._results)
-        crash.point("spool-line")
+        crash_points.point("spool-line")
 
     def close(self) -> None:
-        """No more calls."""
+        """Sync the results and close both files."""
         os.fdatasync(self._lines)
         os.close(self._lines)
         os.close(self._notes)
 
     def _sync(self) -> None:
         os.fdatasync(self._notes)
-        if time.monotonic() - self._synced > SYNC:
+        if time.monotonic() - self._synced > SYNC_INTERVAL:
             os.fdatasync(self._lines)
             self._synced = time.monotonic()
 
 
 def unanswered(calls: Path) -> set[str]:
-    """Requests with a call of which the notes do not tell that it was refused."""
+    """The requests with a call that was begun and not refused."""
     begun: set[str] = set()
-    for word in calls.read_text().split() if calls.exists() else []:
-        (begun.add if word[0] == "+" else begun.discard)(word[1:])
+    for note in calls.read_text().split() if calls.exists() else []:
+        (begun.add if note[0] == "+" else begun.discard)(note[1:])
     return begun
 
 
-def appending(path: Path) -> int:
-    """A file to which lines are added."""
+def open_append(path: Path) -> int:
+    """A file descriptor that appends to `path`, which is created if it does not exist."""
     with explained(path):
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def append(handle: int, content: bytes, path: Path) -> None:
-    """Add lines in one write: killed here, they are there or they are not."""
+    """Append lines in one write, so that a kill leaves all of them or none."""
     with explained(path):
-        if os.write(handle, content) != len(content):  # the half that was written is cut off at the next start
+        if os.write(handle, content) != len(content):  # the next start cuts off the half that was written
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def undone_line(custom_id: str) -> bytes:
-    """A line about a request that was not made."""
+def not_made_line(custom_id: str) -> bytes:
+    """The error line of a request whose call was not made."""
     return _error_line(custom_id, "batch_cancelled", "the batch was cancelled before this request was made")
 
 
 def lost_line(custom_id: str, why: str) -> bytes:
-    """A line about a request whose call may have been answered and charged."""
+    """The error line of a request whose call may have been answered and charged."""
     return _error_line(custom_id, LOST, why)
 
 
 def _error_line(custom_id: str, code: str, message: str) -> bytes:
-    """A line about a request without an answer, as OpenAI's error files have it."""
+    """A line as in OpenAI's error files."""
     error = {"code": code, "message": message}
     return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error}) + b"\n"
 
 
 def result_line(custom_id: str, status: int, body: bytes) -> bytes:
-    """A line as OpenAI's result files have it, with the server's answer as it came; ValueError if that is no JSON."""
+    """A line as in OpenAI's result files, with the server's answer inside; ValueError if that is not JSON."""
     try:
         inside = msgspec.json.format(body, indent=-1)
     except msgspec.DecodeError:
-        inside = mended(body)
+        inside = repair_json(body)
     whole = {"custom_id": custom_id, "response": {"status_code": status, "body": msgspec.Raw(inside)}, "error": None}
     return msgspec.json.encode(whole) + b"\n"

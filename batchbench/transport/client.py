@@ -1,8 +1,8 @@
-"""IO: the only importer of the HTTP client and of tenacity: keys, timeouts, retries, error mapping, redaction.
+"""IO: HTTP calls to a provider: keys, timeouts, retries, error mapping, redaction. The only importer of aiohttp.
 
-Three kinds of outcome, never mixed up: an answer; a refusal, which proves that nothing was done (`Refused`); and
-silence, after which nobody knows (`LostReply`). Reading may be repeated. Buying is sent once, on a connection of its
-own, and what is not a plain answer or a plain refusal is a lost reply.
+A call has one of three outcomes: an answer; a refusal, which proves that the provider did nothing (`Refused`); or a
+lost reply, after which the outcome is unknown (`LostReply`). Calls that only read are repeated. A call that buys is
+sent once, on a connection of its own; if its reply is neither a clear answer nor a clear refusal, it is a lost reply.
 """
 
 import hmac
@@ -16,31 +16,38 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import msgspec
-import tenacity
 from aiohttp import client_exceptions
 
-from batchbench.core import crash_points as crash
-from batchbench.core.clock import clock_face, uptime
+from batchbench.core import crash_points
+from batchbench.core.clock import time_of_day, uptime
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
-from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, moment, retry_after
+from batchbench.transport.replies import (
+    Incomplete,
+    LostReply,
+    Refused,
+    Reply,
+    Unsent,
+    failure,
+    parse_http_date,
+    retry_after,
+)
+from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, Stop, after_tries, retry
 
-CONNECT = 15.0  # seconds
-SILENT = 120.0  # seconds without a byte after which a connection is given up
-LONGEST = 2000  # letters of a complaint that are kept
-PATIENCE = 600.0  # seconds of nothing but failures after which the program stops and says why
-CHUNK = 1 << 20
-MOST = 64 << 20  # bytes of an answer that is no file; the longest honest one is a page of a thousand batches
-IDLE = 4.0  # seconds after which a connection is not used again: many servers close theirs after five, as we send
-GLANCE = 1 << 16  # bytes of a result file that tell whose it is
 T = TypeVar("T")
-SLOWEST = 1024  # bytes per second; a download slower than this over a minute is given up
-UPHILL = 16 * 1024  # bytes per second; a request that takes longer than this on its way, and a pause, is given up
-LIMITED = 86_400.0  # seconds for which a provider may say that it is too much just now
+CONNECT_TIMEOUT = 15.0  # seconds
+READ_TIMEOUT = 120.0  # seconds without a byte
+MAX_MESSAGE = 2000  # characters kept of a provider's error message
+CHUNK = 1 << 20
+MAX_REPLY = 64 << 20  # bytes of a reply that is not a file; the longest valid one is a page of a thousand batches
+KEEPALIVE = 4.0  # seconds before an idle connection is closed: many servers close theirs after five
+START_BYTES = 1 << 16  # of a result file, enough to read some request ids
+MIN_DOWNLOAD_SPEED = 1024  # bytes per second, averaged over a minute
+MIN_UPLOAD_SPEED = 16 * 1024  # bytes per second; a request gets this long to be sent, plus two read timeouts
 
-# What each exception of the client says about a request that was meant to buy something. `unsent` is proof that
-# nothing left this machine; everything else may have arrived. tests/test_api.py fails on a class missing here.
+# For each exception of aiohttp: whether the request may have reached the provider. False proves that no byte of it
+# left this machine. tests/test_client.py fails on a class that is missing here.
 SENT: dict[type[BaseException], bool] = {
     aiohttp.ClientConnectorError: False,
     aiohttp.ClientConnectorDNSError: False,
@@ -81,10 +88,10 @@ FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class _EnoughError(Exception):
-    pass
+    """Enough of a file has been read."""
 
 
-class Api:
+class Client:
     """Calls to one provider at one address with one key."""
 
     def __init__(
@@ -94,26 +101,26 @@ class Api:
         key: Secret,
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-        patience: float = PATIENCE,
+        give_up_after: float = GIVE_UP_AFTER,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._provider = provider
         self._base = base_url
         self._key = key
         self._sleep = sleep
-        self._patience = patience
+        self._give_up_after = give_up_after
         self._note = note
         self._session: aiohttp.ClientSession | None = None
-        self._there: tuple[float, float] | None = None  # the provider's time, and our uptime when it was told
-        self._told: str | None = None  # the header that it was read from
+        self._provider_clock: tuple[float, float] | None = None  # the provider's time, and our uptime at that moment
+        self._date_header: str | None = None  # that the clock was last set from
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Api"]:
-        """Hold a connection open between calls."""
-        # Nothing from the environment: a proxy or a certificate bundle is never picked up by accident.
+    async def running(self) -> AsyncIterator["Client"]:
+        """Keep connections open between calls."""
+        # `trust_env=False`: no proxy or certificate bundle is taken from the environment.
         async with aiohttp.ClientSession(
             timeout=_timeout(None),
-            connector=aiohttp.TCPConnector(keepalive_timeout=IDLE),
+            connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -123,15 +130,15 @@ class Api:
         self._session = None
 
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
-        """Read something, again and again until it works."""
+        """Read something; repeated until it succeeds."""
 
         async def call() -> bytes:
             return (await self._call("GET", path, query=query)).content
 
-        return await self._repeated(call)
+        return await self._until_success(call)
 
     async def post(self, path: str, body: bytes = b"") -> bytes:
-        """Change something in a way that may be repeated without harm; a conflict will not go away by itself."""
+        """Change something in a way that may safely be repeated; a conflict (409) is not repeated."""
 
         async def call() -> bytes:
             try:
@@ -141,10 +148,10 @@ class Api:
                     raise failure(refused) from None
                 raise
 
-        return await self._repeated(call)
+        return await self._until_success(call)
 
     async def upload(self, path: str, fields: Mapping[str, str], filename: str, body: Sequence[bytes]) -> bytes:
-        """Send a file as a form; a second copy does no harm."""
+        """Send a file as a multipart form; repeated until it succeeds, for a second copy does no harm."""
         boundary = "batchbench-form-boundary"
         head = b""
         for name, value in fields.items():
@@ -154,25 +161,25 @@ class Api:
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
         form = [head, *body, f"\r\n--{boundary}--\r\n".encode()]
-        kind = f"multipart/form-data; boundary={boundary}"
+        content_type = f"multipart/form-data; boundary={boundary}"
 
         async def call() -> bytes:
-            return (await self._call("POST", path, body=form, kind=kind)).content
+            return (await self._call("POST", path, body=form, content_type=content_type)).content
 
-        return await self._repeated(call)
+        return await self._until_success(call)
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
-        """Buy something: sent exactly once, on a fresh connection that nobody reuses."""
+        """Buy something: sent exactly once, on a new connection that is not used again."""
         parts = [body] if isinstance(body, bytes) else body
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(connector=connector, trust_env=False, auto_decompress=False) as session:
-            crash.point("once-before-send")
-            answer = await self.reply(path, parts, session)
-            crash.point("once-after-reply")
+            crash_points.point("once-before-send")
+            answer = await self.send_once(path, parts, session)
+            crash_points.point("once-after-reply")
             return answer.content
 
-    async def reply(self, path: str, parts: Sequence[bytes], session: aiohttp.ClientSession | None = None) -> Reply:
-        """Make one call that may cost something, not repeated; raises Refused, Unsent or LostReply."""
+    async def send_once(self, path: str, parts: Sequence[bytes], session: aiohttp.ClientSession | None = None) -> Reply:
+        """Make one call that may cost money, without repeating it; raises Refused, Unsent or LostReply."""
         try:
             return await self._call("POST", path, body=parts, session=session)
         except Refused as refused:
@@ -183,48 +190,48 @@ class Api:
             raise
         except FAILURES as error:
             if not SENT.get(type(error), True):
-                raise Unsent(self._words(error)) from None
-            raise LostReply(self._words(error)) from None
+                raise Unsent(self._describe(error)) from None
+            raise LostReply(self._describe(error)) from None
 
-    async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
-        """Read a file piece by piece; its length, which proves nothing about its completeness."""
-        assert self._session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
-        received, minute, since = 0, 0, time.monotonic()
+    async def download(self, path: str, write: Callable[[bytes], None], max_bytes: int) -> int:
+        """Read a file in pieces and return its length, which does not prove that the file is complete."""
+        assert self._session is not None  # noqa: S101 - a call outside `running` is a programming error
+        received, this_minute, minute_began = 0, 0, time.monotonic()
         headers = {**self._headers(), "Accept": "application/binary, */*;q=0.1"}
-        with anyio.fail_after(2 * SILENT):
+        with anyio.fail_after(2 * READ_TIMEOUT):
             answer = await self._session.get(self._url(path), headers=headers, allow_redirects=False)
         async with answer as response:
             self._set_clock(response.headers)
             if response.status != 200:
                 raise self._refused(response, await response.content.read(8192))
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise Incomplete("the provider compressed a file that was asked for as it is")
+                raise Incomplete("the provider compressed the file, although it was asked not to")
             async for piece in response.content.iter_chunked(CHUNK):
                 received += len(piece)
-                minute += len(piece)
-                if received > most:
-                    raise Incomplete(f"more than {most:,} bytes, which cannot be right")
-                if time.monotonic() - since > 60:
-                    if minute < 60 * SLOWEST:
+                this_minute += len(piece)
+                if received > max_bytes:
+                    raise Incomplete(f"more than {max_bytes:,} bytes, which cannot be right")
+                if time.monotonic() - minute_began > 60:
+                    if this_minute < 60 * MIN_DOWNLOAD_SPEED:
                         raise Incomplete("slower than a kilobyte a second")
-                    minute, since = 0, time.monotonic()
-                take(piece)
-                crash.point("download-piece")
+                    this_minute, minute_began = 0, time.monotonic()
+                write(piece)
+                crash_points.point("download-piece")
         return received
 
-    async def peek(self, path: str) -> bytes:
+    async def read_start(self, path: str) -> bytes:
         """The beginning of a file."""
         found = b""
 
-        def take(piece: bytes) -> None:
+        def keep(piece: bytes) -> None:
             nonlocal found
             found += piece
-            if len(found) >= GLANCE:
+            if len(found) >= START_BYTES:
                 raise _EnoughError
 
         with suppress(_EnoughError):
-            await self.download(path, take, 1 << 24)
-        return found[:GLANCE]
+            await self.download(path, keep, 1 << 24)
+        return found[:START_BYTES]
 
     async def _call(
         self,
@@ -233,22 +240,22 @@ class Api:
         *,
         query: Mapping[str, str | int] | None = None,
         body: Sequence[bytes] = (),
-        kind: str = "application/json",
+        content_type: str = "application/json",
         session: aiohttp.ClientSession | None = None,
     ) -> Reply:
         session = session or self._session
-        assert session is not None  # noqa: S101 - a call outside `running` is a mistake of ours
+        assert session is not None  # noqa: S101 - a call outside `running` is a programming error
         headers = self._headers()
         data: bytes | io.BytesIO | None = None
         size = 0
         if method == "POST":
             data = b"".join(body)
             size = len(data)
-            headers["Content-Type"] = kind
-            if size > CHUNK:  # else the client would put it on the wire in one piece, and warn about it
+            headers["Content-Type"] = content_type
+            if size > CHUNK:  # aiohttp sends bytes in one piece and warns about it; it sends a file in chunks
                 data = io.BytesIO(data)
-        # A server that sends a byte now and then is never silent, and never done.
-        timeout = _timeout(2 * SILENT + size / UPHILL)
+        # A total limit too: a server that sends one byte now and then would never run into the read timeout.
+        timeout = _timeout(2 * READ_TIMEOUT + size / MIN_UPLOAD_SPEED)
         async with session.request(
             method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False, timeout=timeout
         ) as response:
@@ -259,30 +266,30 @@ class Api:
             return Reply(content, response.headers)
 
     def signature(self, salt: str) -> str:
-        """What tells one key from another, and nothing else about it."""
+        """A digest that tells one key from another and reveals nothing else about it."""
         return hmac.new(salt.encode(), self._key.reveal().encode(), "sha256").hexdigest()[:8]
 
-    def now_there(self) -> float | None:
-        """What time it is by the provider's own clock; null before it has told, and ours if it never does."""
-        return self._there and self._there[0] + uptime() - self._there[1]
+    def provider_time(self) -> float | None:
+        """The time by the provider's clock, or by ours if its replies have no date; None before its first reply."""
+        return self._provider_clock and self._provider_clock[0] + uptime() - self._provider_clock[1]
 
     def _set_clock(self, headers: Mapping[str, str]) -> None:
-        # Times in a provider's answers are compared with this one, for our own clock may be years off.
-        told = headers.get("Date", "")
-        if told == self._told and self._there and uptime() - self._there[1] < 1:
-            return  # the second has not passed: to read it again would say nothing new
-        self._told = told
-        then = moment(told)
+        # Times in a provider's replies are compared with this clock, because ours may be wrong by years.
+        date = headers.get("Date", "")
+        if date == self._date_header and self._provider_clock and uptime() - self._provider_clock[1] < 1:
+            return  # the header counts whole seconds: reading it again would lose precision
+        self._date_header = date
+        then = parse_http_date(date)
         if then is not None:
-            self._there = then, uptime()
+            self._provider_clock = then, uptime()
         else:
-            self._there = self._there or (time.time(), uptime())
+            self._provider_clock = self._provider_clock or (time.time(), uptime())
 
     def _url(self, path: str) -> str:
         return self._base + path
 
     def _headers(self) -> dict[str, str]:
-        # Made for each call and never kept on a session, whose errors would print them.
+        # Made for each call and not kept on the session: errors print a session's headers.
         return {**self._provider.headers(self._key.reveal()), "Accept-Encoding": "identity"}
 
     def _refused(self, response: aiohttp.ClientResponse, content: bytes) -> Refused:
@@ -293,90 +300,62 @@ class Api:
             problem = Problem(status=response.status, message=f"a redirect to {host}, which is not followed")
             verdict = "fatal"
         pause = retry_after(response.headers, time.time())
-        return Refused(self._hidden(problem), verdict, pause, response.headers)
+        return Refused(self._redacted(problem), verdict, pause, response.headers)
 
-    def _hidden(self, problem: Problem) -> Problem:
-        """What a provider complains about, without the key that some repeat; a complaint's end is rarely its point."""
-        words = {name: self._key.hide(getattr(problem, name))[:LONGEST] for name in ("type", "code", "message")}
-        return msgspec.structs.replace(problem, **words)
+    def _redacted(self, problem: Problem) -> Problem:
+        """The problem without the key, which some providers repeat in their messages, and without overlong text."""
+        texts = {name: self._key.hide(getattr(problem, name))[:MAX_MESSAGE] for name in ("type", "code", "message")}
+        return msgspec.structs.replace(problem, **texts)
 
-    async def several(self, call: Callable[[], Awaitable[T]], tries: int, failed: Exception) -> T:
-        """Repeat a call that has failed, so many tries at most with that one; raises what the last one raised."""
+    async def retry(self, call: Callable[[], Awaitable[T]], tries: int, failed: Exception) -> T:
+        """Repeat a call whose first try has `failed`, `tries` in all; raises the error of the last try."""
         first = [failed]
 
-        async def another() -> T:
+        async def next_try() -> T:
             if first:
                 raise first.pop()
             return await call()
 
-        return await self._again(another, tenacity.stop_after_attempt(tries))
+        return await self._retry(next_try, after_tries(tries))
 
-    async def _repeated(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _until_success(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
         try:
-            return await self._again(call, _Enough(self._patience))
+            return await self._retry(call, AfterFailing(self._give_up_after))
         except Refused as refused:
             raise failure(refused) from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise BatchbenchError(
-                f"{self._host()} cannot be trusted, and was sent nothing ({self._words(error)}): "
-                "check its address, and this machine's date"
+                f"{self._host()} has no valid certificate, so nothing was sent ({self._describe(error)}): "
+                "check its address and this machine's date"
             ) from None
         except FAILURES as error:
             raise BatchbenchError(
-                f"no answer from {self._host()} for {self._patience:.0f} s ({self._words(error)})"
+                f"no answer from {self._host()} for {self._give_up_after:.0f} s ({self._describe(error)}): "
+                "check the network and run the same command"
             ) from None
 
-    async def _again(self, call: Callable[[], Awaitable[T]], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
-        attempts = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_passes),
-            wait=_pause,
-            stop=stop,
-            sleep=self._sleep,
-            before_sleep=self._explain,
-            reraise=True,
-        )
-        async for attempt in attempts:
-            with attempt:
-                return await call()
-        raise AssertionError("tenacity returns or raises")  # pragma: no cover
+    async def _retry(self, call: Callable[[], Awaitable[T]], stop: Stop) -> T:
+        return await retry(call, _is_transient, stop, self._sleep, self._report_pause)
 
-    def _explain(self, state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        pause = state.next_action.sleep if state.next_action else 0
-        if error is None or pause <= 2:
+    def _report_pause(self, error: BaseException, failing_for: float, pause: float) -> None:
+        if pause <= 2:
             return
-        began, until = clock_face(time.time() - (state.seconds_since_start or 0.0)), clock_face(time.time() + pause)
-        if isinstance(error, Refused) and error.problem.status == 429:
-            self._note(
-                f"{self._host()} has taken no more calls since {began} ({self._words(error)}); next try at {until}"
-            )
-        elif isinstance(error, Refused):
-            self._note(f"{self._host()} has had a problem since {began} ({self._words(error)}); next try at {until}")
+        since, until = time_of_day(time.time() - failing_for), time_of_day(time.time() + pause)
+        if not isinstance(error, Refused):
+            what = f"no answer from {self._host()} since {since}"
+        elif error.problem.status == 429:
+            what = f"{self._host()} has taken no more calls since {since}"
         else:
-            self._note(f"no answer from {self._host()} since {began} ({self._words(error)}); next try at {until}")
+            what = f"{self._host()} has had a problem since {since}"
+        self._note(f"{what} ({self._describe(error)}); next try at {until}")
 
-    def _words(self, error: BaseException) -> str:
+    def _describe(self, error: BaseException) -> str:
         # Never repr: an aiohttp error's repr shows the request's headers, and the key is among them.
-        said = self._key.hide(str(error))
-        return f"{type(error).__name__}: {said}"[:300] if said else type(error).__name__
+        message = self._key.hide(str(error))
+        return f"{type(error).__name__}: {message}"[:300] if message else type(error).__name__
 
     def _host(self) -> str:
         return _host(self._base) or self._base
-
-
-class _Enough:
-    """When to give up: soon on what may be broken, late on a provider that is well and asks for patience."""
-
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._well = 0.0  # seconds after the first call at which the provider last said that it is
-
-    def __call__(self, state: tenacity.RetryCallState) -> bool:
-        error, waited = state.outcome.exception() if state.outcome else None, state.seconds_since_start or 0.0
-        if isinstance(error, Refused) and error.problem.status == 429:
-            self._well = waited
-            return waited >= LIMITED
-        return waited - self._well >= self._patience
 
 
 def _host(url: str) -> str | None:
@@ -387,18 +366,18 @@ def _host(url: str) -> str | None:
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """A whole answer, unless it is without end."""
+    """A whole reply; raises on one of more than MAX_REPLY bytes."""
     pieces, size = [], 0
     async for piece in response.content.iter_chunked(CHUNK):
         pieces.append(piece)
         size += len(piece)
-        if size > MOST:
-            raise aiohttp.ClientPayloadError(f"more than {MOST:,} bytes, which cannot be right")
+        if size > MAX_REPLY:
+            raise aiohttp.ClientPayloadError(f"more than {MAX_REPLY:,} bytes, which cannot be right")
     return b"".join(pieces)
 
 
-def _passes(error: BaseException) -> bool:
-    """Whether a failure may be gone the next time."""
+def _is_transient(error: BaseException) -> bool:
+    """Whether the same call may succeed later."""
     if isinstance(error, Refused):
         return error.verdict in ("retry", "slot", "garbled")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -406,14 +385,7 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, (Unsent, *FAILURES))
 
 
-_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=60)
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    floor = error.retry_after if isinstance(error, Refused) and error.retry_after else 0.0
-    return max(_backoff(state), floor)
-
-
 def _timeout(total: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total, connect=CONNECT, sock_connect=CONNECT, sock_read=SILENT)
+    return aiohttp.ClientTimeout(
+        total=total, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
+    )

@@ -1,62 +1,62 @@
-"""Pure: how fast a server may be called: so many calls at once, so many calls and tokens a minute.
+"""Pure: when the next call to a server may be made: calls at once, calls per minute, tokens per minute.
 
-Nothing is known at first. How many calls at once a server bears is found out: one more after each round that goes
-well, half as many when it turns one away. What it allows in a minute it says itself, in the headers of its answers.
+The number of calls at once is found by trial: it grows by one after each round of successes and halves when the server
+turns a call away. The limits per minute come from the headers of the server's replies.
 """
 
 import re
 import time
 from collections.abc import Callable, Mapping
 
-MOST = 64  # calls in flight
+MAX_CONCURRENCY = 64  # calls in flight
 HEADERS = [
     [f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset")] for kind in ("requests", "tokens")
 ]
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s|$)")
-PATIENCE = 60.0  # seconds, the longest that a header makes us wait; what is still too early is turned away
+MAX_PAUSE = 60.0  # seconds that a reset header or a failure can make us wait
 
 
 class Bucket:
-    """What is left of an allowance that fills up again evenly within a minute; endless until a limit is known."""
+    """A token bucket that fills evenly within a minute; unlimited until a limit is known."""
 
     def __init__(self) -> None:
-        self.limit: float | None = None  # in a minute
-        self._left = 0.0
-        self._at = 0.0
+        self.limit: float | None = None  # per minute
+        self._level = 0.0
+        self._updated = 0.0
 
-    def learn(self, limit: float | None, left: float | None, now: float) -> None:
-        """Take over what the server says; what we know to be in flight may be news to it, so the less counts."""
+    def learn(self, limit: float | None, remaining: float | None, now: float) -> None:
+        """Take over the server's numbers; it may not have counted our calls in flight, so the lower level wins."""
         if limit is not None and limit > 0 and limit != self.limit:
-            self._left = limit if self.limit is None else min(self._now_left(now), limit)
-            self.limit, self._at = limit, now
-        if left is not None and self.limit is not None:
-            self._left, self._at = min(self._now_left(now), left), now
+            self._level = limit if self.limit is None else min(self._level_at(now), limit)
+            self.limit, self._updated = limit, now
+        if remaining is not None and self.limit is not None:
+            self._level, self._updated = min(self._level_at(now), remaining), now
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until so much may be taken; more than a minute's allowance may be taken when it is full."""
+        """Seconds until `amount` may be consumed; an amount above the limit may be consumed when the bucket is full."""
         if self.limit is None:
             return 0.0
-        return max(0.0, (min(amount, self.limit) - self._now_left(now)) * 60 / self.limit)
+        return max(0.0, (min(amount, self.limit) - self._level_at(now)) * 60 / self.limit)
 
-    def take(self, amount: float, now: float) -> None:
-        """Take it; more than there is leaves a debt."""
+    def consume(self, amount: float, now: float) -> None:
+        """Remove `amount`; the level may become negative."""
         if self.limit is not None:
-            self._left, self._at = self._now_left(now) - amount, now
+            self._level, self._updated = self._level_at(now) - amount, now
 
-    def _now_left(self, now: float) -> float:
-        return min(self.limit or 0.0, self._left + (now - self._at) * (self.limit or 0.0) / 60)
+    def _level_at(self, now: float) -> float:
+        return min(self.limit or 0.0, self._level + (now - self._updated) * (self.limit or 0.0) / 60)
 
 
-class Pace:
-    """When the next call may be made."""
+class RateLimit:
+    """What is known about one server's limits."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.width = 4.0  # calls at once
+        self.concurrency = 4.0  # calls at once
         self.calls, self.tokens = Bucket(), Bucket()
+        self.failures = 0  # rounds with a failed call since the last success
         self._now = now
-        self.warnings = 0  # since a call went well
-        self._warned = float("-inf")
+        self._last_failure = float("-inf")
         self._not_before = 0.0
 
     def wait(self, tokens: int) -> float:
@@ -64,48 +64,49 @@ class Pace:
         now = self._now()
         return max(self._not_before - now, self.calls.wait(1, now), self.tokens.wait(tokens, now), 0.0)
 
-    def take(self, tokens: int) -> None:
-        """A call of this size is being made."""
+    def consume(self, tokens: int) -> None:
+        """Count a call of this size."""
         now = self._now()
-        self.calls.take(1, now)
-        self.tokens.take(tokens, now)
+        self.calls.consume(1, now)
+        self.tokens.consume(tokens, now)
 
-    def good(self) -> None:
-        """A call went well."""
-        self.width = min(MOST, self.width + 1 / self.width)
-        self.warnings = 0
+    def succeeded(self) -> None:
+        """Count a call that was answered."""
+        self.concurrency = min(MAX_CONCURRENCY, self.concurrency + 1 / self.concurrency)
+        self.failures = 0
 
-    def bad(self, began: float, pause: float | None = None) -> None:
-        """A call that began then was turned away or lost.
+    def failed(self, began: float, pause: float | None = None) -> None:
+        """Count a call that was turned away or lost; `pause` is how long the server asks us to wait.
 
-        Those that were in flight at the same time are one warning; from the second warning in a row on, we wait.
+        Calls that were in flight at the same time count as one failure. From the second failure in a row on, we wait
+        even if the server does not ask for it.
         """
         now = self._now()
-        if began > self._warned:
-            self._warned = now
-            self.warnings += 1
-            self.width = max(1.0, self.width / 2)
-            if self.warnings > 1:
-                pause = max(pause or 0.0, min(2.0**self.warnings / 4, PATIENCE))
+        if began > self._last_failure:
+            self._last_failure = now
+            self.failures += 1
+            self.concurrency = max(1.0, self.concurrency / 2)
+            if self.failures > 1:
+                pause = max(pause or 0.0, min(2.0**self.failures / 4, MAX_PAUSE))
         if pause:
             self._not_before = max(self._not_before, now + pause)
 
-    def heed(self, headers: Mapping[str, str]) -> None:
-        """Learn the limits that an answer tells of, and wait where nothing is left of one."""
+    def read_headers(self, headers: Mapping[str, str]) -> None:
+        """Learn the limits in a reply's headers; if nothing remains of one, wait until it is reset."""
         now = self._now()
-        for (limit_of, left_of, reset_of), bucket in zip(HEADERS, (self.calls, self.tokens), strict=True):
-            left = number(headers.get(left_of, ""))
-            bucket.learn(number(headers.get(limit_of, "")), left, now)
+        for (limit, remaining, reset), bucket in zip(HEADERS, (self.calls, self.tokens), strict=True):
+            left = parse_count(headers.get(remaining, ""))
+            bucket.learn(parse_count(headers.get(limit, "")), left, now)
             if left == 0:
-                pause = min(seconds(headers.get(reset_of, "")), PATIENCE)
+                pause = min(parse_duration(headers.get(reset, "")), MAX_PAUSE)
                 self._not_before = max(self._not_before, now + pause)
 
 
-def number(text: str) -> float | None:
-    """A count in a header; null if it is none."""
+def parse_count(text: str) -> float | None:
+    """A whole number in a header; None if it is anything else."""
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
 
-def seconds(text: str) -> float:
-    """A duration as rate limit headers write it, such as `6m0s`, `20ms` or `1.5`; 0 for what is none."""
+def parse_duration(text: str) -> float:
+    """Seconds, from a duration as rate limit headers write it, such as `6m0s`, `20ms` or `1.5`; 0 if it is not one."""
     return sum(float(amount) * UNITS[unit] for amount, unit in DURATION.findall(text))

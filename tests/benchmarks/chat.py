@@ -107,8 +107,8 @@ def chat(home: Path, *, full: bool) -> list[Result]:
         for name, script in PEERS.items() if full else ():
             other = _peer(home / name, name, [script, *arguments])
             what = f"vs {name}: {other}" if isinstance(other, str) else _beside(name, count, ours, other)
-            cost = None if isinstance(other, str) else other
-            results.append(compared("chat", what, count, ours, cost, per="cpu_seconds"))
+            theirs = None if isinstance(other, str) else other
+            results.append(compared("chat", what, count, ours, theirs, per="cpu_seconds"))
     finally:
         os.kill(server.pid, 15)
     return results

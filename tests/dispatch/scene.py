@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from batchbench.app.status import look
+from batchbench.app.status import run_status
 from batchbench.core.store import Store
 from tests.auditor.evidence import rows_of
 from tests.auditor.invariants import audit, load
@@ -117,7 +117,7 @@ class Scene:
 
     def status(self) -> Json:
         """What `batchbench status --json` tells of the run, without a process of its own: it is asked for often."""
-        entry: Json = msgspec.to_builtins(look(Store(self.home), self.run_folder))
+        entry: Json = msgspec.to_builtins(run_status(Store(self.home), self.run_folder))
         return entry
 
     # -- what is there -------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def judge(scene: Scene, rows: int) -> int:
     """No answer is lost and every call is accounted for; how many calls nobody knows the outcome of."""
     results = [json.loads(line) for line in spooled(scene, "*.results.jsonl")]
     assert len({line["custom_id"] for line in results}) == len(results)
-    lost = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
+    lost: int = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
     assert len(results) == rows + lost
     calls = spooled(scene, "*.calls")
     assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)

@@ -66,7 +66,7 @@ def test_a_stopped_client_leaves_its_batches_running_and_goes_on_later(
     client.send_signal(how)
     stopped = ended(client, timeout=10)
     assert (stopped.code, time.monotonic() - began < 10) == (130, True), stopped
-    assert "the same command goes on" in stopped.stderr
+    assert "run the same command to continue" in stopped.stderr
     assert not scene.emulator.events("cancelled")
     done = scene.run(k=40, size=10)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 40, 40), done

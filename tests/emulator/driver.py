@@ -196,7 +196,7 @@ def chat_lines(nonce: str, n: int, **more: Any) -> list[Json]:
     return [{"custom_id": f"{nonce}-{k}-0", **head, "body": chat_body(f"Question {k}", **more)} for k in range(n)]
 
 
-def message_requests(nonce: str, n: int, **more: Any) -> list[Json]:
+def message_requests(nonce: str, n: int, **more: Any) -> list[Any]:
     return [
         {"custom_id": f"{nonce}-{k}-0", "params": {**chat_body(f"Question {k}"), "max_tokens": 20, **more}}
         for k in range(n)

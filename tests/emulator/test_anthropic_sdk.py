@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import pytest
@@ -82,7 +83,7 @@ def test_parameters_are_checked_per_request_when_the_batch_runs(client: anthropi
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
 def test_sampling_parameters_exist_in_the_old_version_only(client: anthropic.Anthropic, name: str) -> None:
-    body = {"model": "echo", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    body: dict[str, Any] = {"model": "echo", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
     old = client.messages.create(**body, extra_body={name: 1}, extra_headers=OLD)
     assert old.content
     with pytest.raises(anthropic.BadRequestError, match=f"{name}: Extra inputs are not permitted"):
@@ -108,6 +109,7 @@ def test_the_structure_is_checked_by_the_create(
     requests[1] |= change
     with pytest.raises(anthropic.BadRequestError, match=message) as refused:
         client.messages.batches.create(requests=requests)
+    assert isinstance(refused.value.body, dict)
     assert refused.value.body["type"] == "error"
     assert refused.value.body["error"]["type"] == "invalid_request_error"
     assert not [line for line in emulator.events("accepted") if line["nonce"] == "bad"]
@@ -230,6 +232,7 @@ def test_both_key_headers_are_accepted(emulator: Emulator) -> None:
     wrong_client = anthropic.Anthropic(base_url=emulator.anthropic_url, api_key="wrong", max_retries=0)
     with wrong_client, pytest.raises(anthropic.AuthenticationError) as denied:
         wrong_client.messages.batches.list()
+    assert isinstance(denied.value.body, dict)
     assert denied.value.body["error"] == {"type": "authentication_error", "message": "invalid x-api-key"}
 
 
@@ -282,6 +285,8 @@ def test_every_error_class_of_the_package_is_raised(
         assert raised.value.body["error"]["type"] == kind
         assert raised.value.body["request_id"]
     if fault == "429-spend-cap":
+        assert isinstance(raised.value, anthropic.APIStatusError)
+        assert isinstance(raised.value.body, dict)
         assert raised.value.body["error"]["details"] == {"error_code": "enforced_spend_limit_reached"}
         assert "retry-after" not in raised.value.response.headers
 

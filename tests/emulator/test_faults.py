@@ -671,7 +671,7 @@ LINES: dict[str, Check] = {
     "line-max-tokens": each(lambda line, _: finish_of(line) in ("length", "max_tokens")),
     "line-other-model": each(lambda line, _: answer_of(line)["model"] != "echo"),
     "line-huge": each(lambda line, _: len(text_of(line)) == 2_000_000),
-    "line-choices-many": each(lambda line, _: len(answer_of(line).get("choices", answer_of(line).get("content"))) == 3),
+    "line-choices-many": each(lambda line, _: len(answer_of(line).get("choices") or answer_of(line)["content"]) == 3),
     "line-choices-none": each(lambda line, _: answer_of(line).get("choices", answer_of(line).get("content")) == []),
     "line-content-list": each(
         lambda line, dialect: (

@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -225,7 +226,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 
 
 def test_invalid_calls_get_the_providers_errors(client: openai.OpenAI, emulator: Emulator) -> None:
-    chat = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
+    chat: dict[str, Any] = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(**{**chat, "model": "gpt-none"})
     assert missing.value.code == "model_not_found"

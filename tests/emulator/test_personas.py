@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from batchbench.core.store import Store
 from batchbench.emulator import personas
 from batchbench.emulator.personas import respond
 from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
+from batchbench.emulator.personas.knowledge import read_knowledge
 from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
@@ -167,7 +169,7 @@ class TestInventories:
 
 
 class TestGest:
-    def rate(self, home: Path, model: str, **settings: str) -> float:
+    def rate(self, home: Path, model: str, **settings: Any) -> float:
         """The stereotype rate, as the card defines it."""
         probe = probes.load("gest")
         table = rows(home, probe, probe.params(**settings), 30_000)
@@ -253,7 +255,7 @@ class TestMasked:
 class TestEveryProbe:
     def test_is_recognised(self, home: Path, name: str) -> None:
         probe = probes.load(name)
-        knowledge = respond.read_knowledge(home)
+        knowledge = read_knowledge(home)
         for prompt in rows(home, probe, probe.params(data="sample"))["prompt"]:
             assert respond.recognise(prompt, knowledge) is not None
 

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -106,9 +107,9 @@ def test_an_emulator_killed_many_times_bills_and_answers_every_request_once(emul
     killer = threading.Thread(target=kill_at_random)
     killer.start()
     batches = []
-    for batch in range(BATCHES):
-        content = b"\n".join(lines(batch, "echo")) + b"\n"
-        file = retry(lambda name=f"n{batch}-input.jsonl", content=content: emulator.upload_bytes(name, content))
+    for number in range(BATCHES):
+        content = b"\n".join(lines(number, "echo")) + b"\n"
+        file = retry(partial(emulator.upload_bytes, f"n{number}-input.jsonl", content))
         batches.append(created(emulator, file.json()["id"]))
     killer.join()
     for batch in batches:

@@ -90,7 +90,10 @@ def test_the_sample_never_contains_the_nonce(seed: int | None, custom_id: str, s
         queries.append(query)
         return PersonaReply("ok")
 
-    body = {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]}
+    body: dict[str, object] = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+    }
     if seed is not None:
         body["seed"] = seed
     line = json.dumps({"custom_id": custom_id, "method": "POST", "url": "u", "body": body}).encode()

@@ -54,7 +54,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
     ]
     chosen = [item.callspec.params for item in here if hasattr(item, "callspec")]
-    queue = [(one["name"], one["dialect"]) for one in chosen if one.get("name") in stories]
+    queue: list[Any] = [(one["name"], one["dialect"]) for one in chosen if one.get("name") in stories]
 
     def play(name: str, dialect: str) -> tuple[Scene, Ran]:
         story = stories[name]

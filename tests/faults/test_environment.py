@@ -168,7 +168,7 @@ def test_the_interpreters_options_and_the_locale_change_nothing(stage: Stage) ->
     assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), done
     scene.audit(status=True)
     analyze = ("analyze", "hiring_an", "--set", "data=sample", "--model", str(scene.run_folder))
-    assert "–" in scene.program(*analyze, **scene.environment).stdout
+    assert "–" in scene.program(*analyze, timeout=60, **scene.environment).stdout
     scene.environment["PYTHONUTF8"] = "0"  # then an argument is no text
     refused = scene.run(*words, k=ROWS, size=SIZE)
     assert (refused.code, "is not UTF-8" in refused.stderr) == (2, True), refused

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from batchbench.cli.commands.analyze import answers_of
-from batchbench.compile.manifest import Manifest, decode
+from batchbench.app.analyze import run_answers
+from batchbench.compile.manifest import Manifest, decode, read_manifest
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.errors import DataError
@@ -63,14 +63,14 @@ def files(scene: Scene) -> Files:
 
 
 def audited(files: Files) -> None:
-    manifest = files.read_manifest(files.manifest)
+    manifest = read_manifest(files.manifest)
     found = audit(files.run, files.manifest, manifest, RATES).findings
     if found:
         raise DataError(", ".join(f"{one.where}: {one.what}" for one in found))
 
 
 def analyzed(files: Files) -> None:
-    answers_of(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
+    run_answers(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
 
 
 def gone_on(files: Files) -> None:
@@ -82,7 +82,7 @@ def gone_on(files: Files) -> None:
 
 
 def readable_manifest(files: Files) -> Manifest:
-    found = files.read_manifest(files.manifest)
+    found = read_manifest(files.manifest)
     assert found
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench.core import disk as mounts
+from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, run_folders
@@ -126,8 +126,8 @@ def test_what_a_folder_is_kept_on_is_known(tmp_path: Path, kind: str, warning: s
         "22 27 0:0 / /proc rw,relatime - proc proc rw\n"
         f"31 27 {os.major(device)}:{os.minor(device)} / /home rw shared:1 - {kind} host:/home rw\n"
     )
-    assert warning in str(mounts.doubt(tmp_path, table))
-    assert mounts.doubt(tmp_path, tmp_path / "none") is None
+    assert warning in str(storage_warning(tmp_path, table))
+    assert storage_warning(tmp_path, tmp_path / "none") is None
 
 
 @row(39)
@@ -161,7 +161,7 @@ def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> Non
     with tmpfs(scene.home / "cache", "size=200m,nr_inodes=40"):
         client = scene.start(k=ROWS, size=SIZE)
         wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
-        fillers = []
+        fillers: list[Path] = []
         while os.statvfs(scene.home / "cache").f_ffree:
             fillers.append(scene.home / "cache" / f"filler{len(fillers)}")
             fillers[-1].touch()

@@ -41,9 +41,7 @@ def test_a_program_that_is_stuck_says_where(stage: Stage) -> None:
     put_first(scene, BLOCKED)
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"]) == (0, K), done
-    assert re.search(
-        r"nothing has moved for 30 s, in slow \(sitecustomize.py:\d+\) < clock_face \(clock.py", done.stderr
-    )
+    assert re.search(r"blocked for 30 s, in slow \(sitecustomize.py:\d+\) < time_of_day \(clock.py", done.stderr)
     scene.audit(status=True)
 
 

@@ -16,7 +16,7 @@ import pytest
 from batchbench import cli
 from batchbench.core.store import Store
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import ended, kill, wait_until
+from tests.dispatch.scene import Scene, ended, kill, wait_until
 from tests.faults.rows import row
 
 # An audit hook ends the process as it is about to open or rename its n-th file, or to make its n-th folder.
@@ -90,8 +90,8 @@ def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finis
 def test_an_analysis_that_dies_at_any_step_harms_nothing(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=40, size=40).code == 0
-    words = ["analyze", "hiring_an", "--set", "data=sample", "--model", str(scene.run_folder), "--home", scene.home]
-    words = [*map(str, words), "--replicates", "50"]
+    words = ["analyze", "hiring_an", "--set", "data=sample", "--model", str(scene.run_folder)]
+    words += ["--home", str(scene.home), "--replicates", "50"]
     before = contents(scene.home)
     assert cli.main([*words, "--quiet"]) == 0
     whole = contents(scene.run_folder)
@@ -125,7 +125,7 @@ def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: 
             began = time.monotonic()
             stopped = scene.run(k=12 * number, size=5, crash=f"{place}:1:{how}")
             assert stopped.code == 130, (place, stopped)
-            assert "the same command goes on" in stopped.stderr
+            assert "run the same command to continue" in stopped.stderr
             assert time.monotonic() - began < 40
             sent = {event["nonce"] for event in scene.journal("creating")}
             known = {event["nonce"] for event in scene.journal("created", "rejected")}
@@ -135,7 +135,7 @@ def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: 
         assert (done.code, done.report["answered"], scene.billed()) == (0, 12 * len(places), 12 * len(places)), done
         scene.audit(status=True)
 
-    scenes = {PLACES[:3]: stage("openai"), PLACES[3:]: stage("openai")}
+    scenes: dict[tuple[str, ...], Scene] = {PLACES[:3]: stage("openai"), PLACES[3:]: stage("openai")}
     with ThreadPoolExecutor() as pool:
         list(pool.map(play, scenes))
 

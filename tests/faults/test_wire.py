@@ -7,6 +7,7 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,8 @@ def test_a_batch_that_is_too_large_for_somebody_on_the_way_is_split(stage: Stage
 @row(65)
 @pytest.mark.full
 def test_a_reply_that_never_ends_is_not_taken_in(stage: Stage) -> None:
-    scene, struck = stage("openai"), []
+    scene = stage("openai")
+    struck: list[Call] = []
 
     def endless(call: Call, connection: socket.socket) -> bool:
         if call.method == "POST" or "/batches/" not in call.path or len(struck) == 2:
@@ -205,7 +207,8 @@ def memory(pid: int) -> int:
 @pytest.mark.full
 @pytest.mark.parametrize("part", ["body", "head"])
 def test_a_reply_that_trickles_is_given_up(stage: Stage, part: str) -> None:
-    scene, struck = stage("openai"), []
+    scene = stage("openai")
+    struck: list[Call] = []
     hurry(scene, 100)
 
     def trickle(call: Call, connection: socket.socket) -> bool:
@@ -236,9 +239,14 @@ REDIRECTS = {
 @pytest.mark.full
 def test_no_redirect_leads_anywhere(stage: Stage) -> None:
     visits: list[Call] = []
+
+    def visited(call: Call, _: Any) -> bool:
+        visits.append(call)
+        return False
+
     with ExitStack() as stack:
         elsewhere = stage("openai")
-        stack.enter_context(Between(elsewhere, lambda call, _: bool(visits.append(call))))
+        stack.enter_context(Between(elsewhere, visited))
         target = elsewhere.emulator.openai_url
         for call, fault in REDIRECTS.items():
             scene = stage("openai", rules=[{"do": fault, "on": call, "value": f"{target}/files"}])

@@ -11,12 +11,12 @@ with atheris.instrument_imports(include=["batchbench"]):
     import msgspec
 
     from batchbench import providers
-    from batchbench.core.text import plain, plain_json
+    from batchbench.core.text import sanitize, sanitize_json
     from batchbench.errors import DataError
     from batchbench.report import tables
     from batchbench.runs import ingest, journal
-    from batchbench.transport.client import retry_after
-    from batchbench.transport.rate_limit import Pace
+    from batchbench.transport.rate_limit import RateLimit
+    from batchbench.transport.replies import retry_after
 
 PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
 
@@ -49,15 +49,15 @@ def replies(content: bytes) -> None:
         provider.verdict(provider.problem(content[0] + 300 if content else 400, content))
     text = content.decode("utf-8", "replace")
     retry_after({"retry-after": text}, 10.0)
-    Pace().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
 
 
 def sinks(content: bytes) -> None:
     """Nothing that is shown moves a cursor, and no cell is a formula."""
     text = content.decode("utf-8", "replace")
-    assert all(letter.isprintable() or letter in "\n\t" for letter in plain(text))
+    assert all(letter.isprintable() or letter in "\n\t" for letter in sanitize(text))
     document = msgspec.json.encode(text).decode()
-    assert msgspec.json.decode(plain_json(document)) == text
+    assert msgspec.json.decode(sanitize_json(document)) == text
     cell = tables._harmless(text)
     assert isinstance(cell, str)
     assert not any(line.lstrip().startswith(tables.FORMULA) for line in cell.split("\n"))

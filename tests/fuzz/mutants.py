@@ -48,7 +48,8 @@ def fuzz(**strategies: "st.SearchStrategy[Any]") -> Callable[[Callable[..., None
         effort = inspect.Parameter("effort", inspect.Parameter.KEYWORD_ONLY)
         test.__signature__ = inspect.Signature([*others, effort])  # type: ignore[attr-defined]
         test.__name__, test.__doc__ = check.__name__, check.__doc__
-        return pytest.mark.parametrize("effort", EFFORTS)(test)
+        decorated: Callable[..., None] = pytest.mark.parametrize("effort", EFFORTS)(test)
+        return decorated
 
     return decorate
 
@@ -111,10 +112,10 @@ def _reshaped(draw: st.DrawFn, documents: Sequence[object]) -> bytes:
                         place[key] = draw(JSON)
                     case "remove":
                         del place[key]
+                    case "twice" if isinstance(place, list):
+                        place.append(inner)
                     case "twice" if isinstance(place, dict):
                         place[draw(st.text(max_size=8))] = inner
-                    case "twice":
-                        place.append(inner)
                 break
             place = inner
     return _spelt(document)

@@ -19,7 +19,7 @@ from batchbench.errors import BatchbenchError, DataError
 from tests.fuzz.mutants import HARD, fuzz, mutants
 from tests.fuzz.test_results import OPENAI
 
-LINES = {
+LINES: dict[str, list[dict[str, object]]] = {
     "isear": [{"probe": "isear", "item_id": "7", "metadata": {"gender": "a man"}, "answers": ["joy", None]}],
     "gest": [
         {"item_id": "1", "stereotype": 3, "options": ["He", "She", "Neither"], "text": "(a)"},

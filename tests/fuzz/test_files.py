@@ -13,8 +13,8 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import cli, emulator
-from batchbench.app import status as looking
-from batchbench.app import sweep_file as sweepfile
+from batchbench.app import sweep_file
+from batchbench.app.status import run_status
 from batchbench.compile.manifest import decode
 from batchbench.core.store import Store
 from batchbench.emulator.faults.rules import parse_rules
@@ -89,7 +89,7 @@ def test_a_forged_journal_adds_up_or_is_refused(home: Path, content: bytes) -> N
         assert state.reserved(0.0, 86_400) >= 0
         assert all(part.resolve().is_relative_to(folder) for b in state.batches.values() for part in answer_files(folder, b))  # fmt: skip  # noqa: E501
     with ALLOWED:
-        looking.look(Store(home), folder)
+        run_status(Store(home), folder)
 
 
 EVENT = {"event": "asked", "at": 1, "items": 1, "repetitions": 1, "budget": None}
@@ -115,7 +115,7 @@ def test_a_journal_of_what_cannot_have_been_is_refused(home: Path, events: list[
     folder = run_folder(home)
     (folder / "journal").write_bytes(signed([json.dumps(event).encode() for event in [OPENED, *events]]))
     with pytest.raises(DataError):
-        looking.look(Store(home), folder)
+        run_status(Store(home), folder)
 
 
 @fuzz(data=st.data())
@@ -174,7 +174,7 @@ def test_rules_of_faults_are_read_or_refused(text: bytes) -> None:
         parse_rules(text.decode("utf-8", "replace"), "rules")
 
 
-SWEEP = sweepfile.EXAMPLE.encode()
+SWEEP = sweep_file.EXAMPLE.encode()
 SHORT = b'probes = ["gest"]\nmodels = [{name = "sim:random", temperature = [0, 1], share = 2}]\nbudget = 1\n'
 
 
@@ -183,7 +183,7 @@ def test_a_sweep_file_is_read_or_refused(tmp_path: Path, content: bytes) -> None
     path = tmp_path / "sweep.toml"
     path.write_bytes(content)
     with ALLOWED:
-        sweepfile.read(path, tmp_path)
+        sweep_file.read(path)
 
 
 TOML = st.recursive(
@@ -206,7 +206,7 @@ def test_a_sweep_file_with_odd_values_is_read_or_refused(tmp_path: Path, values:
     path = tmp_path / "sweep.toml"
     path.write_text("\n".join(lines))
     with ALLOWED:
-        sweepfile.read(path, tmp_path)
+        sweep_file.read(path)
 
 
 @pytest.fixture(scope="module")

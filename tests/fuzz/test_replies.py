@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from batchbench import providers
 from batchbench.providers.interface import Remote, Verdict
-from batchbench.transport.rate_limit import Pace
+from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import retry_after
 from tests.fuzz.mutants import fuzz, mutants
 
@@ -36,7 +36,7 @@ ANTHROPIC = {
     "request_counts": {"processing": 0, "succeeded": 3},
     "results_url": "https://elsewhere.example/results",
 }
-BATCHES = {
+BATCHES: dict[str, list[object]] = {
     "openai": [OPENAI, {**OPENAI, "status": "failed", "errors": REFUSED}],
     "anthropic": [ANTHROPIC, {**ANTHROPIC, "processing_status": "in_progress", "expires_at": None}],
 }
@@ -100,13 +100,13 @@ def test_a_header_is_understood_or_ignored(text: str) -> None:
     for name in ("retry-after", "retry-after-ms"):
         pause = retry_after({name: text}, 10.0)
         assert pause is None or 0 <= pause <= 900
-    pace = Pace()
+    rate_limit = RateLimit()
     kinds = ("limit", "remaining", "reset")
-    pace.heed({f"x-ratelimit-{kind}-{what}": text for kind in kinds for what in ("requests", "tokens")})
-    pace.heed(
+    rate_limit.read_headers({f"x-ratelimit-{kind}-{what}": text for kind in kinds for what in ("requests", "tokens")})
+    rate_limit.read_headers(
         {"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": text}
     )
-    assert 0 <= pace.wait(10) <= 120
+    assert 0 <= rate_limit.wait(10) <= 120
     assert time.process_time() - began < 2
 
 
@@ -115,4 +115,4 @@ def test_a_header_is_understood_or_ignored(text: str) -> None:
 )
 def test_headers_that_once_ended_the_program_are_ignored(text: str) -> None:
     assert retry_after({"retry-after": text}, 10.0) is None
-    Pace().heed({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})
+    RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import providers
-from batchbench.core.money import MOST, Price
+from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.runs import events, results
 from batchbench.runs.events import Stored
 from batchbench.runs.ingest import Ingested, ingest
 from batchbench.runs.journal import Batch
+from tests import zstd
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
 
@@ -51,7 +52,7 @@ SAMPLES = {
 def check(provider: str, lines: list[bytes]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "n-output.jsonl.zst"
-        path.write_bytes(results.zstd.compress(b"\n".join(lines) + b"\n"))
+        path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
         began = time.process_time()
         found = ingest([path], BATCH, providers.load(provider), PRICE)
@@ -61,7 +62,7 @@ def check(provider: str, lines: list[bytes]) -> None:
         assert told(alone) == told(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))
-        assert 0 <= found.cost <= MOST
+        assert 0 <= found.cost <= MAX_AMOUNT
         assert set(found.strays) <= {part for line in lines for part in line.split(b"\n")}
         found.answers.write_parquet(Path(folder) / "n.parquet")
         stored = Stored(

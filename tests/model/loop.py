@@ -52,7 +52,7 @@ class Loop(asyncio.SelectorEventLoop):
     def wall(self) -> float:
         return BIRTH + self.time()
 
-    def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         done = self.create_future()
         try:
             done.set_result(func(*args))

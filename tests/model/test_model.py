@@ -281,9 +281,14 @@ class Life(RuleBasedStateMachine):
         raise AssertionError("ten days, and no end")
 
 
-def play(manifests: Path, examples: int, steps: int, **how: bool) -> None:
-    chosen = settings(max_examples=examples, stateful_step_count=steps, suppress_health_check=list(HealthCheck), **how)
-    run_state_machine_as_test(lambda: Life(manifests), settings=chosen)  # type: ignore[no-untyped-call]
+def play(manifests: Path, examples: int, steps: int, derandomize: bool = False) -> None:
+    chosen = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        suppress_health_check=list(HealthCheck),
+        derandomize=derandomize,
+    )
+    run_state_machine_as_test(lambda: Life(manifests), settings=chosen)  # type: ignore[arg-type]
     gc.collect()  # what killed clients have left open is closed here, and troubles no other test
 
 

@@ -32,7 +32,7 @@ from batchbench.providers.target import Target
 from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
-from batchbench.transport.client import Api
+from batchbench.transport import client
 from tests.auditor.invariants import audit, load
 from tests.model.loop import Loop, virtual
 
@@ -223,7 +223,7 @@ class Client:
     async def _live(self, act: Act) -> None:
         world = self.world
         root = "openai/v1" if world.dialect == "openai" else "anthropic"
-        api = Api(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
+        api = client.Client(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
         loop = world.loop
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
@@ -241,6 +241,7 @@ class Client:
         self.error = self.task.exception()
         if self.error is None or self.world.dead:
             return
+        unforeseen: BaseException | None
         if isinstance(self.error, BaseExceptionGroup):
             unforeseen = self.error.subgroup(lambda one: not isinstance(one, BatchbenchError | BaseExceptionGroup))
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 
 from batchbench import emulator, report
@@ -117,8 +118,6 @@ def folder_of(home: Path, probe: str, model: str) -> Path:
     return found[0]
 
 
-def read(home: Path, probe: str, model: str) -> "tuple[Analysis, object]":
-    import polars as pl
-
+def read(home: Path, probe: str, model: str) -> tuple[Analysis, pl.DataFrame]:
     folder = folder_of(home, probe, model)
     return gather.analysis(folder / "metrics.json"), pl.read_parquet(folder / "cells.parquet")

@@ -30,14 +30,15 @@ from batchbench.providers.target import Target
 from batchbench.report.overview import anchor
 from batchbench.runs import results
 from batchbench.runs.folder import run_folders
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.replies import LostReply
-from batchbench.transport.single_calls import Spool
+from batchbench.transport.single_calls import CallSpool
+from tests import zstd
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended
 from tests.security.witness import Witness
-from tests.test_api import against
+from tests.test_client import against
 
 SIM = ("gest", "--set", "data=sample", "--model", "sim:random")
 MIB = 1 << 20
@@ -184,7 +185,7 @@ def test_whatever_a_model_is_called_its_folder_is_a_direct_child(name: str) -> N
 @given(st.sampled_from(NAMES) | st.text(max_size=100))
 def test_whatever_a_batch_is_called_its_files_are_in_the_spool(name: str) -> None:
     folder = Path("/home/somebody/spool")
-    spool = Spool(folder, Store(folder), Api(PROVIDER, "", Secret("")))
+    spool = CallSpool(folder, Store(folder), Client(PROVIDER, "", Secret("")))
     for path in (spool._input(name), spool._results(name)):
         assert Path(os.path.normpath(path)).parent == folder
         assert len(path.name.encode()) < 255
@@ -228,7 +229,7 @@ def test_a_download_that_explodes_takes_neither_memory_nor_disk(stage: Stage, fa
 
 
 def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchbench.transport.client.MOST", MIB)
+    monkeypatch.setattr("batchbench.transport.client.MAX_REPLY", MIB)
     sent = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -241,8 +242,8 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
                 sent += 65_536
         return response
 
-    async def act(api: Api, _: list[str]) -> None:
-        api._patience = 0.0
+    async def act(api: Client, _: list[str]) -> None:
+        api._give_up_after = 0.0
         with pytest.raises(BatchbenchError, match="cannot be right"):
             await api.get("/x")
         with pytest.raises(LostReply, match="cannot be right"):
@@ -254,7 +255,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_kept_file_that_explodes_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.zst"
-    with results.zstd.open(path, "wb") as file:
+    with zstd.open(path, "wb") as file:
         for _ in range(256):
             file.write(bytes(MIB))
         file.write(b"\nlast")

@@ -26,7 +26,7 @@ from batchbench.errors import BatchbenchError, UsageError
 from batchbench.providers.target import LOOPBACK, checked_url, is_loopback
 from batchbench.runs import events, journal
 from batchbench.runs.folder import RunFile, read_journal
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.transport.replies import Unsent
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
@@ -159,7 +159,7 @@ def context(certificate: Path) -> ssl.SSLContext:
 @needs_openssl
 def test_a_certificate_that_nobody_vouches_for_gets_no_key(certificate: Path) -> None:
     async def act(port: int) -> None:
-        api = Api(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), patience=0.0)
+        api = Client(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), give_up_after=0.0)
         async with api.running():
             with pytest.raises(Unsent):
                 await api.once("/batches", b"{}")
@@ -174,10 +174,10 @@ def test_a_certificate_that_nobody_vouches_for_gets_no_key(certificate: Path) ->
 CALL = """
 import anyio, sys
 from batchbench import providers
-from batchbench.transport.client import Api
+from batchbench.transport.client import Client
 from batchbench.core.keys import Secret
 async def act():
-    api = Api(providers.load("openai"), sys.argv[1], Secret("sk-canary"), patience=0.0)
+    api = Client(providers.load("openai"), sys.argv[1], Secret("sk-canary"), give_up_after=0.0)
     async with api.running():
         await api.get("/batches")
 anyio.run(act)

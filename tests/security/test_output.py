@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import cli
-from batchbench.core.text import plain, plain_json
+from batchbench.core.text import sanitize, sanitize_json
 from batchbench.errors import BatchbenchError
 from batchbench.report import tables
 from batchbench.report.tables import Table
-from batchbench.transport.client import Api
-from tests.test_api import against, answering
+from batchbench.transport.client import Client
+from tests.test_client import against, answering
 
 CONTROLS = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
 HIDING = [
@@ -234,15 +234,15 @@ def test_markdown_and_latex_keep_their_shape(text: str) -> None:
 
 @given(st.text() | st.sampled_from(CORPUS))
 def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
-    shown = plain(text)
+    shown = sanitize(text)
     assert not [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") and letter not in "\n\t"]  # fmt: skip  # noqa: E501
     document = json.dumps({"text": text}, ensure_ascii=False)
-    assert harmless(plain_json(document))
-    assert json.loads(plain_json(document)) == {"text": text}
+    assert harmless(sanitize_json(document))
+    assert json.loads(sanitize_json(document)) == {"text": text}
 
 
 def test_what_a_provider_complains_about_is_cut_hidden_and_safe(capsys: pytest.CaptureFixture[str]) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(BatchbenchError) as error:
             await api.get("/x")
         from batchbench.cli.output import fail

@@ -1,6 +1,5 @@
 """What tests of sweeps share: a home, a file, the program, and what its folders and the ledger say afterwards."""
 
-import argparse
 import json
 import os
 import signal
@@ -25,11 +24,6 @@ models = [
   { name = "sim:stereotyping", batch_size = 40 },
 ]
 """
-
-
-def options(**values: Any) -> argparse.Namespace:
-    """The options of `batchbench sweep` when nobody says anything."""
-    return argparse.Namespace(**{"json": False, "quiet": True, "home": None, "detach": False, "yes": False, **values})
 
 
 class Home:

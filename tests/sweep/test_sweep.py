@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,17 @@ def make(tmp_path: Path) -> Iterator[Make]:
         home.close()
 
 
+def reached(home: Home, until: int, process: "subprocess.Popen[str]") -> bool:
+    return home.events() >= until or process.poll() is not None
+
+
 def killed_again_and_again(home: Home, kills: int, seed: int) -> None:
     """Kill a sweep whenever its journals have grown by a random number of events."""
     chance = random.Random(seed)
     for _ in range(kills):
         until = home.events() + chance.randint(1, 14)
         process = home.start()
-        wait_until(lambda until=until, process=process: home.events() >= until or process.poll() is not None, 60)
+        wait_until(partial(reached, home, until, process), 60)
         if process.poll() is not None:  # so near the end that nothing was left to interrupt
             process.communicate()
             return
@@ -76,7 +81,7 @@ def test_one_budget_holds_over_all_runs_through_every_kill(make: Make, kills: in
     for _ in range(kills):
         until = home.events() + chance.randint(1, 14)
         process = home.start()
-        wait_until(lambda until=until, process=process: home.events() >= until or process.poll() is not None, 60)
+        wait_until(partial(reached, home, until, process), 60)
         process.kill()
         process.communicate()
         assert home.owed() <= 4_000
@@ -184,7 +189,7 @@ def test_what_costs_money_needs_a_yes(make: Make, provider: Emulator) -> None:
     home = make(text=remote(provider))
     asked = home.sweep(timeout=60, **KEYS)
     assert asked.code == 2, asked
-    assert "say that it may with --yes" in asked.stderr
+    assert "allow it with --yes" in asked.stderr
     terminal, theirs = pty.openpty()
     command = [sys.executable, "-m", "batchbench", "sweep", str(home.file), "--home", str(home.folder)]
     client = subprocess.Popen(

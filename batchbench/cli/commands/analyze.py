@@ -4,25 +4,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
-from batchbench.compile.manifest import folder_of, read_manifest
-from batchbench.errors import DataError, UsageError
-from batchbench.runs.answers import read_answers
-from batchbench.runs.folder import find_run, read_run, read_state
+from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from batchbench.analyze.analysis import Analysis, Comparison
-    from batchbench.analyze.sample import Sample
-    from batchbench.compile.manifest import Manifest
-    from batchbench.core.store import Store
-    from batchbench.probes.kit.probe import Params, Probe
 
 DESCRIPTION = """\
 Read the answers of runs, or of a file, and print every metric of the probe with its 95 % interval, its mark and
-what is missing. Two or more models, or files, are also compared item by item. A run that is not finished can be
-analyzed: what has been answered is a fair sample.
+what is missing. Two or more models, or files, are also compared item by item. An unfinished run can be analyzed:
+its answers are a fair sample.
 
   batchbench analyze hiring_an --model sim:random
   batchbench analyze gest --model sim:unbiased --model sim:stereotyping      and the differences between them
@@ -38,14 +29,11 @@ A file of answers holds JSON lines or parquet, in one of three shapes:
   by the item          {"item_id": "7", "gender": "a man", "text": "joy"}
 
 Lines with one item_id are one item, the unit that is resampled; it may be left out where an item has one prompt.
-Columns: isear gender; hiring_an name, role, qualification (or gender, race, role_score, qualification);
-inventories source, gender; gest stereotype, options (what (a), (b), (c) stand for); wino_bias pro_stereotyped, options;
-crows_pairs bias_type, mask1, mask2. Of the last two, an answer may be a list of predictions ({"token_str", "score"}),
-and a line with `text` may have `logprobs` ({"token", "logprob"}). `outcome` may say refused, filtered, truncated or
-failed; a failed request, and an answer of null, is no attempt.
+`outcome` may say refused, filtered, truncated or failed; a failed request, or an answer of null, is no attempt. For
+probes with masked words, an answer may be a list of predictions ({"token_str", "score"}), and a line with `text` may
+have `logprobs` ({"token", "logprob"}).
 """
 NOTHING = "–"
-MOST_DRAWINGS = 1_000_000
 
 
 def add(commands: output.Subparsers) -> None:
@@ -55,174 +43,52 @@ def add(commands: output.Subparsers) -> None:
     )
     parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`")
     parser.add_argument(
-        "--model", action="append", default=[], metavar="M", dest="models", help="whose run to read, or its folder"
+        "--model", action="append", default=[], metavar="M", dest="models", help="the model of a run, or its folder"
     )
     parser.add_argument(
         "--answers", action="append", default=[], metavar="FILE", type=Path, help="a file of answers instead of a run"
     )
-    parser.add_argument("--replicates", type=_drawings, default=1000, metavar="N", help="bootstrap drawings (1000)")
-    parser.add_argument("--seed", type=_whole, default=0, metavar="N", help="of the drawings (0)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="K=V", dest="settings", help="a probe's parameter"
-    )
+    parser.add_argument("--replicates", metavar="N", help="bootstrap drawings (1000)")
+    parser.add_argument("--seed", metavar="N", help="of the drawings (0)")
+    options.add_params(parser)
     parser.add_argument("--all", action="store_true", help="print every metric, not only the first ones")
     parser.add_argument("-o", type=Path, metavar="DIR", dest="folder", help="write metrics.json and the tables here")
+    parser.details = _columns
+
+
+def _columns() -> str:
+    """The columns of each probe, for --help."""
+    from batchbench import probes
+    from batchbench.app.analyze import columns
+
+    return "\n".join(
+        ["columns by the item:", *(f"  {name:12} {columns(probes.load(name))}" for name in probes.names())]
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Analyze each probe with each model, then compare."""
-    from batchbench import probes
-    from batchbench.analyze import analysis as analyze
-    from batchbench.analyze.sample import readable
-    from batchbench.app import params as settings
+    """Analyze each probe with each model or file, and compare models."""
+    from batchbench.app.analyze import analyze
+    from batchbench.app.requests import AnalysisRequest
 
-    if bool(args.models) == bool(args.answers):
-        raise UsageError("say whose answers to analyze: either --model M or --answers FILE")
-    chosen = [probes.load(name) for name in dict.fromkeys(args.probes)]
-    if args.answers and len(chosen) > 1:
-        raise UsageError("a file of answers belongs to one probe: name just that one")
-    store = output.store(args)
-    for probe in chosen:
-        readable(probe)  # before anything is fetched or read
-    analyses: list[Analysis] = []
-    comparisons: list[Comparison] = []
-    wanted = settings.parse(args.settings)
-    sources = list(dict.fromkeys(args.answers or args.models))
-    fitting = {source: settings.params(chosen, wanted, _provider(source)) for source in sources}
-    read = _file_answers if args.answers else _run_answers
-    for place, probe in enumerate(chosen):
-        with output.progress(args, f"reading answers to {probe.name}", ""):
-            samples = [read(args, store, probe, fitting[source][place], source) for source in sources]
-        for number, (sample, home) in enumerate(samples):
-            params = fitting[sources[number]][place]
-            with output.progress(args, f"analyzing {probe.name} {sample.origin.model}", ""):
-                analysis, cells = analyze.analyze(probe, params, sample, replicates=args.replicates, seed=args.seed)
-            several = len(samples) > 1 or len(chosen) > 1
-            folder = args.folder / f"{probe.name}-{number}" if args.folder and several else args.folder or home
-            if folder:
-                analyze.write(analysis, cells, folder, store)
-            analyses.append(analysis)
-        with output.progress(args, f"comparing {probe.name}", ""):
-            runs = [sample for sample, _ in samples]
-            comparisons += analyze.compare(probe, runs, replicates=args.replicates, seed=args.seed)
+    request = options.struct(AnalysisRequest, args, params=options.params(args.params))
+    analyses, comparisons = analyze(request, output.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0
     for analysis in analyses:
-        output.show(_shown(analysis, every=args.all))
+        output.show(_analysis(analysis, every=args.all))
     for comparison in comparisons:
-        output.show(_compared(comparison))
+        output.show(_comparison(comparison))
     return 0
-
-
-def _provider(source: "str | Path") -> str | None:
-    """Whose form of a probe a source has: a model's own, a run's, or for a file nobody's."""
-    from batchbench.providers import target as targets
-
-    if isinstance(source, Path):
-        return None
-    run = Path(source) / "run.json"
-    return read_run(run).target.provider if run.is_file() else targets.parse(source)[0]
-
-
-def _whole(word: str) -> int:
-    if not word.isdecimal() or len(word) > 18:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of at most 18 digits")
-    return int(word)
-
-
-def _drawings(word: str) -> int:
-    if _whole(word) > MOST_DRAWINGS:
-        raise argparse.ArgumentTypeError(f"{word!r} is more than {MOST_DRAWINGS:,}")
-    return int(word)
-
-
-# -- where answers come from -------------------------------------------------------------------------------
-
-
-def _run_answers(
-    args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", model: str
-) -> "tuple[Sample, Path | None]":
-    """The answers of a model's run, and the folder its results belong into."""
-
-    manifest_folder, manifest = _manifest(args, store, probe, params)
-    folder = find_run(store, manifest_folder.name, model)
-    return answers_of(folder, probe, manifest_folder, manifest, model), folder
-
-
-def answers_of(
-    folder: Path, probe: "Probe[Params]", manifest_folder: Path, manifest: "Manifest", model: str
-) -> "Sample":
-    """The answers in the folder of a run, read."""
-    import polars as pl
-
-    from batchbench.analyze import analysis as analyze
-    from batchbench.analyze.sample import Origin
-
-    state = read_state(folder)
-    if state.asked is None:
-        raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
-    target = read_run(folder / "run.json").target
-    origin = Origin(
-        model=model,
-        stored=state.answered(),
-        manifest=manifest_folder.name,
-        prices=state.asked.rates.source,
-        sample_data=manifest.sample_data,
-        emulated=target.emulated,
-    )
-    asked = analyze.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
-    answers = read_answers(folder, state)
-    if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
-        raise DataError(f"{model} gave no log-probabilities, so {probe.name} has to ask it with --set form=question")
-    return analyze.read_run(probe, manifest_folder, manifest, answers, asked, origin)
-
-
-def _file_answers(
-    args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params", path: Path
-) -> "tuple[Sample, Path | None]":
-    """The answers in a file, which has no folder of its own for results."""
-    from batchbench.analyze import answer_files as given
-    from batchbench.compile import catalogue as datasets
-
-    def table(name: str) -> "pl.DataFrame":
-        return datasets.table(store, name, sample=params.data == "sample", note=output.note(args))[0]
-
-    def manifest() -> "pl.DataFrame":
-        import polars as pl
-
-        from batchbench.compile.manifest import checked_shards
-
-        folder, found = _manifest(args, store, probe, params)
-        return pl.scan_parquet(checked_shards(folder, found), glob=False).drop("prompt").collect()
-
-    return given.read(path, probe, table, manifest, sample_data=params.data == "sample"), None
-
-
-def _manifest(
-    args: argparse.Namespace, store: "Store", probe: "Probe[Params]", params: "Params"
-) -> "tuple[Path, Manifest]":
-    """The compiled prompts that answers belong to."""
-    from batchbench.compile import catalogue as datasets
-    from batchbench.compile.compiler import identify
-
-    note = output.note(args)
-    sources = {
-        name: datasets.table(store, name, sample=params.data == "sample", note=note)[1] for name in probe.datasets
-    }
-    folder = folder_of(store, identify(probe, params, sources))
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise UsageError(f"{probe.name} has not been asked with these parameters: `batchbench run {probe.name}` first")
-    return folder, manifest
 
 
 # -- tables ------------------------------------------------------------------------------------------------
 
-FIRST = 12  # metrics shown unless all are asked for
+FIRST = 12  # metrics shown without --all
 
 
-def _shown(analysis: "Analysis", *, every: bool) -> str:
+def _analysis(analysis: "Analysis", *, every: bool) -> str:
     coverage = analysis.coverage
     share = f"{_percent(coverage.detected, coverage.asked)}"
     shown = [name for name in analysis.metrics if name not in analysis.aliases]
@@ -262,7 +128,7 @@ def _missing(analysis: "Analysis", *, every: bool) -> list[list[str]]:
     return rows
 
 
-def _compared(comparison: "Comparison") -> str:
+def _comparison(comparison: "Comparison") -> str:
     rows = [["DIFFERENCE", "ESTIMATE", "95 % INTERVAL", "P", "P (HOLM)"]]
     for name, value in comparison.differences.items():
         if value.p is not None:

@@ -4,14 +4,15 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
-The data sets that probes are built from. They are fetched by themselves on first use and kept in cache/data/,
-each checked against a pinned sha256.
+The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
+checked against a pinned sha256.
 
-  batchbench data list                     name, licence, source, and whether it is here
-  batchbench data pull [NAME...]           fetch now (all of them unless named)
-  batchbench data add gest gest.csv        take a file that you already have; its digest decides what it is
+  batchbench data list                     name, licence, source, and whether it is on this machine
+  batchbench data pull [NAME...]           fetch now (default: all of them)
+  batchbench data add gest gest.csv        use a file that you already have; its digest is checked
   batchbench data verify                   check every local file byte for byte
 """
 
@@ -23,9 +24,9 @@ def add(commands: output.Subparsers) -> None:
     output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
     pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="take a file from disk")
+    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
-    adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that holds it")
+    adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
     verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
@@ -33,7 +34,7 @@ def add(commands: output.Subparsers) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile import catalogue
 
     store = output.store(args)
     rows = [
@@ -42,9 +43,9 @@ def run_list(args: argparse.Namespace) -> int:
             "about": dataset.about,
             "licence": dataset.licence,
             "source": str(dataset.source),
-            "here": not datasets.missing(store, dataset),
+            "here": not catalogue.missing(store, dataset),
         }
-        for dataset in datasets.CATALOGUE.values()
+        for dataset in catalogue.CATALOGUE.values()
     ]
     if args.json:
         output.show_json(rows)
@@ -53,7 +54,7 @@ def run_list(args: argparse.Namespace) -> int:
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
         output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
-        sources = dict.fromkeys(str(dataset.source) for dataset in datasets.CATALOGUE.values())
+        sources = dict.fromkeys(str(dataset.source) for dataset in catalogue.CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
             output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
@@ -62,27 +63,27 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile import catalogue
 
     store = output.store(args)
     pulled = []
-    for name in args.names or datasets.CATALOGUE:
-        dataset = datasets.find(name)
-        if datasets.missing(store, dataset):
-            datasets.pull(store, dataset, output.note(args))
+    for name in args.names or catalogue.CATALOGUE:
+        dataset = catalogue.find(name)
+        if catalogue.missing(store, dataset):
+            catalogue.pull(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})
     else:
-        output.show(f"fetched {', '.join(pulled)}" if pulled else "everything is here already")
+        output.show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
     return 0
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """Take a file from disk."""
-    from batchbench.compile import catalogue as datasets
+    """Use a file from disk."""
+    from batchbench.compile import catalogue
 
-    added = datasets.add(output.store(args), datasets.find(args.name), args.file, trust=args.trust)
+    added = catalogue.add(output.store(args), catalogue.find(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -92,13 +93,13 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
-    from batchbench.compile import catalogue as datasets
+    from batchbench.compile import catalogue
 
     store = output.store(args)
     verified: list[str] = []
     missing: list[str] = []
-    for name in args.names or datasets.CATALOGUE:
-        (verified if datasets.verify(store, datasets.find(name)) else missing).append(name)
+    for name in args.names or catalogue.CATALOGUE:
+        (verified if catalogue.verify(store, catalogue.find(name)) else missing).append(name)
     if args.json:
         output.show_json({"verified": verified, "missing": missing})
     else:

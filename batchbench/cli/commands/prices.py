@@ -6,22 +6,22 @@ import datetime
 from batchbench.cli import output
 
 DESCRIPTION = """\
-The prices that estimates and budgets are held against: dollars per million tokens, with their source and date. Every
+The prices that estimates and budgets use: dollars per million tokens, with their source and date. Every
 run keeps the prices it was charged at.
 
   batchbench prices                the table
-  batchbench prices refresh        take today's from the package genai-prices (pip install genai-prices)
+  batchbench prices refresh        take current prices from the package genai-prices (pip install genai-prices)
 """
 
 
 def add(commands: output.Subparsers) -> None:
     """Declare the command."""
     parser = output.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
-    parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take today's prices")
+    parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take current prices")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the table, anew if asked for."""
+    """Show the table; refresh it first on request."""
     import msgspec
 
     from batchbench.providers import prices

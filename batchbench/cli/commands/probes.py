@@ -1,8 +1,13 @@
 """`batchbench probes [NAME]`"""
 
 import argparse
+import types
+import typing
 
 from batchbench.cli import output
+
+if typing.TYPE_CHECKING:
+    from batchbench.probes.kit.probe import Params
 
 
 def add(commands: output.Subparsers) -> None:
@@ -18,7 +23,7 @@ def add(commands: output.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show one card, or a line per probe."""
+    """Show one card, or a line for each probe."""
     from batchbench import probes
 
     if args.name:
@@ -33,10 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _card(args: argparse.Namespace) -> int:
     from batchbench import probes
-    from batchbench.app import params as settings
 
     probe = probes.load(args.name)
-    parameters = settings.describe(probe.params)
+    parameters = _parameters(probe.params)
     if args.json:
         output.show_json(
             {
@@ -54,6 +58,26 @@ def _card(args: argparse.Namespace) -> int:
         )
         return 0
     output.show(probe.card)
-    rows = [["PARAMETER", "DEFAULT", "VALUES"], *([name, default, values] for name, default, values in parameters)]
-    output.show(output.table(rows))
+    output.show(output.table([["PARAMETER", "DEFAULT", "VALUES"], *map(list, parameters)]))
     return 0
+
+
+def _parameters(kind: "type[Params]") -> list[tuple[str, str, str]]:
+    """Name, default and possible values of each parameter."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    defaults = kind()
+    return [(name, str(getattr(defaults, name)), _values(hints[name])) for name in kind.__struct_fields__]
+
+
+def _values(hint: object) -> str:
+    import msgspec
+
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " | ".join(map(str, arguments))
+    if origin is typing.Annotated:
+        meta = next(argument for argument in arguments if isinstance(argument, msgspec.Meta))
+        return f"{meta.ge} … {meta.le}"
+    if origin is types.UnionType:
+        return "text"
+    return {str: "text", int: "whole number"}.get(typing.cast("type", hint), str(hint))

@@ -1,12 +1,17 @@
 """`batchbench run PROBE... --model M...`"""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from batchbench.app.run import RunResult
 
 DESCRIPTION = """\
-Ask models what a probe asks, through their batch APIs. The same command again resumes: it finds out what became of
-every batch, keeps what was answered, and asks only what is missing.
+Ask models what a probe asks, through their batch APIs. The same command again resumes: it finds out the state of every
+batch, keeps all answers, and asks only what is missing.
 
   batchbench run hiring_an --model sim:random                        the emulator, no key
   batchbench run isear gest --model openai:gpt-4.1-mini --budget 5   at most five dollars
@@ -15,47 +20,39 @@ every batch, keeps what was answered, and asks only what is missing.
 Models: openai:MODEL, anthropic:MODEL, chat:MODEL@http://HOST/v1 (any OpenAI-compatible server), mlm:NAME_OR_FOLDER (a
 masked language model on this machine, with the extra `mlm`), sim:PERSONA or sim:anthropic/PERSONA (the emulator;
 `batchbench emulate --help` names the personas). Keys come from the environment:
-OPENAI_API_KEY, ANTHROPIC_API_KEY, CHAT_API_KEY. Ctrl-C stops; batches that were paid for keep running.
-"""
-
-
-CANCEL = """\
-Ask the provider to stop every batch of these runs that is still running. What has been answered is kept and paid for;
-`batchbench run` collects it.
-"""
-ESTIMATE = """\
-What a run would ask and cost: requests, tokens, the batch price, the price of the same calls made one by one, and the
-worst case that --budget is held against. Nothing is asked.
+OPENAI_API_KEY, ANTHROPIC_API_KEY, CHAT_API_KEY. Ctrl-C stops; submitted batches keep running at the provider.
 """
 
 
 def add(commands: output.Subparsers) -> None:
-    """Declare the commands."""
-    estimate = output.command(commands, "estimate", run_estimate, help="what a run would cost", description=ESTIMATE)
-    options.add(estimate)
-    cancel = output.command(commands, "cancel", run_cancel, help="stop the batches of a run", description=CANCEL)
-    options.add(cancel)
+    """Declare the command."""
     parser = output.command(commands, "run", run, help="ask models; also resumes", description=DESCRIPTION)
-    options.add_buying(parser)
-    options.add(parser)
+    options.add_purchase(parser)
+    options.add_models(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run each probe with each model."""
-    from batchbench.app import run as running
+    """Ask each probe of each model."""
+    from batchbench.app.requests import Options, Purchase
+    from batchbench.app.run import run_probes
 
-    return running.run(args)
+    request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
+    finished = run_probes(*request, output.store(args), Terminal(quiet=args.quiet))
+    if args.json:
+        output.show_json([result for result, _ in finished])
+    elif not args.quiet:
+        for result, _ in finished:
+            output.show(_sentence(result))
+    return output.complain([error for _, error in finished])
 
 
-def run_estimate(args: argparse.Namespace) -> int:
-    """Say what would be asked, and what it would cost."""
-    from batchbench.app import estimate as estimating
+def _sentence(result: "RunResult") -> str:
+    from batchbench.core.money import MILLION, dollars
 
-    return estimating.estimate(args)
-
-
-def run_cancel(args: argparse.Namespace) -> int:
-    """Stop batches."""
-    from batchbench.app import run as running
-
-    return running.cancel(args)
+    stamps = ["EMULATED"] * result.emulated + ["SAMPLE DATA"] * result.sample_data
+    return (
+        f"{result.probe} {result.model}: {result.answered:,} of {result.asked:,} answered, {result.refused:,} refused, "
+        f"{result.failed:,} failed, {result.missing:,} missing, "
+        f"{dollars(round(result.spent_usd * MILLION))} spent ({result.seconds:.1f} s) in {result.run}"
+        f"  {' '.join(stamps)}"
+    ).rstrip()

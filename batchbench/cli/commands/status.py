@@ -1,50 +1,71 @@
-"""`batchbench status`, `audit` and `explain`: looking at runs without touching them."""
+"""`batchbench status`"""
 
 import argparse
+import time
+from typing import TYPE_CHECKING
 
 from batchbench.cli import output
+from batchbench.errors import UsageError
 
-STATUS = """\
-How far every run is, read from its files; nothing is locked and nobody is asked, so it works beside a running
-`batchbench run`.
+if TYPE_CHECKING:
+    from batchbench.app.status import RunStatus
+
+DESCRIPTION = """\
+How far every run is, read from its files. Nothing is locked and no provider is called, so it works while
+`batchbench run` is running.
 """
-AUDIT = """\
-Read every byte of the runs again and compare: digests, ids, counts, money. With --remote, also compare with what
-the provider lists. Exit code 65 if anything is not as it should be.
-"""
-EXPLAIN = """\
-Everything about one request: its prompt, the batch that carried it, every attempt, the provider's own line, its cost.
-A custom id is what batches carry, such as 7c7ed463f1-42-0: nonce, row, repetition.
-"""
+INTERVAL = 2.0  # seconds, with --watch
 
 
 def add(commands: output.Subparsers) -> None:
-    """Declare the commands."""
-    status = output.command(commands, "status", run_status, help="how far every run is", description=STATUS)
-    status.add_argument("--watch", action="store_true", help="look again every two seconds, until Ctrl-C")
-    audit = output.command(commands, "audit", run_audit, help="check runs byte for byte", description=AUDIT)
-    audit.add_argument("--remote", action="store_true", help="also compare with what the provider lists")
-    audit.add_argument("--base-url", metavar="URL", help="with --remote: where runs are that are not at the provider's")
-    explain = output.command(commands, "explain", run_explain, help="all about one request", description=EXPLAIN)
-    explain.add_argument("custom_id", metavar="CUSTOM_ID")
+    """Declare the command."""
+    parser = output.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
+    parser.add_argument("--watch", action="store_true", help="show it again every two seconds, until Ctrl-C")
 
 
-def run_status(args: argparse.Namespace) -> int:
-    """Show a line per run."""
-    from batchbench.app import status as looking
+def run(args: argparse.Namespace) -> int:
+    """Show a line for each run."""
+    from batchbench.app.status import status
 
-    return looking.status(args)
+    if args.watch and args.json:
+        raise UsageError("--json is one document, and --watch never ends: use one of them")
+    store = output.store(args)
+    while True:
+        found = status(store)
+        if args.json:
+            output.show_json(found)
+        elif not found:
+            output.show("no runs yet: start one with `batchbench run PROBE --model M`")
+        else:
+            output.show(_table(found))
+        if not args.watch:
+            return 0
+        time.sleep(INTERVAL)
 
 
-def run_audit(args: argparse.Namespace) -> int:
-    """Check every run."""
-    from batchbench.app import status as looking
+def _table(found: "list[RunStatus]") -> str:
+    names = ["ASKED", "ANSWERED", "REFUSED", "FAILED", "MISSING", "LEFT"]
+    rows = [["RUN", "MODEL", *names, "BATCHES", "SPENT", "RESERVED", "BUDGET", ""]]
+    for entry in found:
+        batches = " ".join(f"{count} {state}" for state, count in entry.batches.items())
+        notes = ["EMULATED"] * entry.emulated + ([f"live: {entry.live}"] if entry.live else [])
+        rows.append(
+            [
+                entry.manifest,
+                entry.model,
+                *(f"{count:,}" for count in (entry.asked, entry.answered, entry.refused, entry.failed, entry.missing)),
+                f"{entry.todo + entry.in_flight:,}",
+                batches or "none",
+                *map(_dollars, (entry.spent_usd, entry.reserved_usd, entry.budget_usd)),
+                " ".join(notes),
+            ]
+        )
+    lines = [output.table(rows)]
+    lines += [f"UNRESOLVED {entry.run} {text}" for entry in found for text in entry.unresolved]
+    return "\n".join(lines)
 
-    return looking.audit(args)
 
+def _dollars(amount: float | None) -> str:
+    from batchbench.core.money import MILLION, dollars
 
-def run_explain(args: argparse.Namespace) -> int:
-    """Tell all about one request."""
-    from batchbench.app import status as looking
-
-    return looking.explain(args)
+    return "none" if amount is None else dollars(round(amount * MILLION))

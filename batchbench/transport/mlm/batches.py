@@ -10,20 +10,19 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
-import anyio
 import msgspec
 from anyio import to_thread
 
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.transport.call_log import append, appending, result_line
-from batchbench.transport.client import Api
+from batchbench.transport.call_log import append, open_append, result_line
 from batchbench.transport.mlm import filling, fingerprint, runtimes
 from batchbench.transport.mlm.filling import Pair, Question
 from batchbench.transport.mlm.runtimes import Runtime
-from batchbench.transport.single_calls import Request, Spool
+from batchbench.transport.spool import BatchSpool, Request
 
 Share = list[tuple[Request, Question]]  # what is computed in one pass
 FINGERPRINT = "model.sha256"  # the file that says which model answers in this spool
@@ -37,29 +36,27 @@ class _Body(msgspec.Struct):
     messages: list[_Message]
 
 
-class LocalSpool(Spool):
+class ModelSpool(BatchSpool):
     """A spool that answers by itself; `candidates` are the two words of each row, where the probe has any."""
 
-    def __init__(self, folder: Path, store: Store, api: Api, model: str, candidates: Sequence[Pair] | None) -> None:
-        super().__init__(folder, store, api)
+    def __init__(self, folder: Path, store: Store, model: str, candidates: Sequence[Pair] | None) -> None:
+        super().__init__(folder, store)
         self._model = model
         self._candidates = candidates
         self._runtime: Runtime | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["LocalSpool"]:
+    async def running(self) -> AsyncIterator[Self]:
         """Carry out batches as long as this lasts."""
         await to_thread.run_sync(self._check_model)
-        async with anyio.create_task_group() as group:
-            self._group = group
+        async with super().running():
             yield self
-            group.cancel_scope.cancel()
 
-    async def _work(self, name: str) -> None:
+    async def _execute(self, name: str) -> None:
         """Answer every sentence of a batch that has no answer yet."""
         path = self._results(name)
-        left = {request.custom_id for request in self._left(name)}
-        handle = appending(path)
+        left = {request.custom_id for request in self._unfinished(name)}
+        handle = open_append(path)
         try:
             for share in await to_thread.run_sync(self._shares, name):
                 missing = [(request, question) for request, question in share if request.custom_id in left]
@@ -69,12 +66,12 @@ class LocalSpool(Spool):
                     lines = await to_thread.run_sync(self._answered, missing)
                     append(handle, b"".join(lines), path)
                     await to_thread.run_sync(os.fdatasync, handle)
-                    crash.point("spool-line")
+                    crash_points.point("spool-line")
         except BatchbenchError as error:
-            self._trouble = error
+            self._failure = error
         finally:
             os.close(handle)
-            self._working.discard(name)
+            self._executing.discard(name)
 
     def _shares(self, name: str) -> list[Share]:
         """All sentences of a batch, by the passes in which they are computed."""

@@ -17,7 +17,7 @@ from batchbench import providers
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.providers.interface import Problem, Verdict
-from batchbench.transport.client import SENT, Api
+from batchbench.transport.client import SENT, Client
 from batchbench.transport.replies import LostReply, Refused, Unsent, retry_after
 
 KEY = "sk-canary-4f1d"
@@ -136,7 +136,7 @@ def test_an_error_of_any_shape_is_read(provider: str, status: int, body: bytes) 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def against(handler: Handler, act: Callable[[Api, list[str]], Awaitable[None]]) -> list[str]:
+async def against(handler: Handler, act: Callable[[Client, list[str]], Awaitable[None]]) -> list[str]:
     """Let `act` call a server that answers with `handler`; the calls that arrived."""
     calls: list[str] = []
 
@@ -154,8 +154,8 @@ async def against(handler: Handler, act: Callable[[Api, list[str]], Awaitable[No
             pauses.append(f"{seconds:.3f}")
             await anyio.lowlevel.checkpoint()
 
-        api = Api(
-            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, patience=5.0
+        api = Client(
+            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
         )
         async with api.running():
             await act(api, pauses)
@@ -181,7 +181,7 @@ def answering(status: int, text: str = "{}", **headers: str) -> Handler:
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529, 408, 409, 301, 302, 307, 308])
 def test_buying_is_sent_once_and_anything_unclear_is_a_lost_reply(status: int) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(LostReply):
             await api.once("/batches", b"{}")
 
@@ -189,7 +189,7 @@ def test_buying_is_sent_once_and_anything_unclear_is_a_lost_reply(status: int) -
 
 
 def test_a_reset_while_buying_is_a_lost_reply_and_nothing_is_sent_again() -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(LostReply):
             await api.once("/batches", b"{}")
 
@@ -201,7 +201,7 @@ NO = '{"error": {"message": "no", "type": "invalid_request_error"}}'
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 429])
 def test_a_plain_no_proves_that_nothing_was_bought(status: int) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(Refused):
             await api.once("/batches", b"{}")
 
@@ -210,7 +210,7 @@ def test_a_plain_no_proves_that_nothing_was_bought(status: int) -> None:
 
 @pytest.mark.parametrize("text", ["<html>", "{}", NO.replace('"no"', '"The request body is not valid JSON"')])
 def test_a_no_to_something_that_we_did_not_say_proves_nothing(text: str) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(LostReply) as lost:
             await api.once("/batches", b"{}")
         assert lost.value.garbled
@@ -219,10 +219,10 @@ def test_a_no_to_something_that_we_did_not_say_proves_nothing(text: str) -> None
 
 
 def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
-    async def act(api: Api, _: list[str]) -> None:
-        assert api.now_there() is None
+    async def act(api: Client, _: list[str]) -> None:
+        assert api.provider_time() is None
         await api.get("/batches")
-        there = api.now_there()
+        there = api.provider_time()
         assert there is not None
         assert 100 <= there < 110
 
@@ -231,7 +231,7 @@ def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
 
 def test_nobody_at_the_door_proves_that_nothing_was_sent() -> None:
     async def act() -> None:
-        api = Api(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY))
+        api = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY))
         async with api.running():
             with pytest.raises(Unsent):
                 await api.once("/batches", b"{}")
@@ -245,7 +245,7 @@ def test_reading_is_repeated_and_waits_as_long_as_it_is_told() -> None:
     async def handler(_: web.Request) -> web.StreamResponse:
         return web.Response(status=answers.pop(0), text="{}", headers={"retry-after": "2"})
 
-    async def act(api: Api, pauses: list[str]) -> None:
+    async def act(api: Client, pauses: list[str]) -> None:
         assert await api.get("/x") == b"{}"
         assert [float(pause) >= 2 for pause in pauses] == [True, True]
 
@@ -253,8 +253,8 @@ def test_reading_is_repeated_and_waits_as_long_as_it_is_told() -> None:
 
 
 def test_reading_in_vain_ends_with_a_reason() -> None:
-    async def act(api: Api, _: list[str]) -> None:
-        api._patience = 0.05
+    async def act(api: Client, _: list[str]) -> None:
+        api._give_up_after = 0.05
         with pytest.raises(BatchbenchError, match="the provider refuses: 503"):
             await api.get("/x")
 
@@ -263,7 +263,7 @@ def test_reading_in_vain_ends_with_a_reason() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_and_its_host_is_named(status: int) -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(KeyRefusedError, match=r"redirect to elsewhere\.example"):
             await api.get("/x")
 
@@ -272,7 +272,7 @@ def test_a_redirect_is_not_followed_and_its_host_is_named(status: int) -> None:
 
 
 def test_no_error_shows_the_key() -> None:
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         for call in (api.get("/x"), api.once("/y", b""), api.post("/z")):
             with pytest.raises((BatchbenchError, Refused)) as error:
                 await call
@@ -285,9 +285,9 @@ def test_no_error_shows_the_key() -> None:
 
 
 def test_a_download_in_another_encoding_is_not_taken() -> None:
-    from batchbench.transport.client import Incomplete
+    from batchbench.transport.replies import Incomplete
 
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(Incomplete):
             await api.download("/x", lambda _: None, 1000)
 
@@ -295,9 +295,9 @@ def test_a_download_in_another_encoding_is_not_taken() -> None:
 
 
 def test_a_download_without_end_is_cut() -> None:
-    from batchbench.transport.client import Incomplete
+    from batchbench.transport.replies import Incomplete
 
-    async def act(api: Api, _: list[str]) -> None:
+    async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(Incomplete, match="cannot be right"):
             await api.download("/x", lambda _: None, 1000)
 

@@ -1,0 +1,143 @@
+"""Read answers of runs or of files, compute their metrics, and compare them."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from batchbench import probes
+from batchbench.analyze import analysis, answer_files
+from batchbench.analyze.analysis import Analysis, Comparison
+from batchbench.analyze.sample import READ, Origin, Sample, inputs, readable
+from batchbench.app.plan import parameters, provider_of
+from batchbench.app.requests import AnalysisOptions, AnalysisRequest
+from batchbench.app.voice import Voice
+from batchbench.compile import catalogue
+from batchbench.compile.compiler import identify
+from batchbench.compile.manifest import Manifest, checked_shards, folder_of, read_manifest
+from batchbench.core.store import Store
+from batchbench.errors import DataError, UsageError
+from batchbench.probes.kit.probe import Params, Probe
+from batchbench.runs.answers import read_answers
+from batchbench.runs.folder import find_run, read_run, read_state
+
+
+class Analyses(NamedTuple):
+    """What was found in answers."""
+
+    analyses: list[Analysis]
+    comparisons: list[Comparison]
+
+
+def analyze(request: AnalysisRequest, store: Store, voice: Voice) -> Analyses:
+    """Analyze each probe with each model or file, write the results, and compare models."""
+    if bool(request.models) == bool(request.answers):
+        raise UsageError("name the answers to analyze: either --model M or --answers FILE")
+    chosen = [probes.load(name) for name in dict.fromkeys(request.probes)]
+    if request.answers and len(chosen) > 1:
+        raise UsageError("a file of answers belongs to one probe: name only that one")
+    for probe in chosen:
+        readable(probe)  # raises UsageError before anything is fetched or read
+    sources: list[str | Path] = list(dict.fromkeys([*request.answers, *request.models]))
+    params = {source: parameters(chosen, request.params, _provider(source)) for source in sources}
+    several = len(sources) > 1 or len(chosen) > 1
+    done = Analyses([], [])
+    for number, probe in enumerate(chosen):
+        with voice.progress(f"reading answers to {probe.name}"):
+            samples = [_read(source, probe, params[source][number], store, voice) for source in sources]
+        for place, (source, (sample, home)) in enumerate(zip(sources, samples, strict=True)):
+            folder = request.folder / f"{probe.name}-{place}" if request.folder and several else request.folder or home
+            with voice.progress(f"analyzing {probe.name} {sample.origin.model}"):
+                done.analyses.append(analyze_sample(probe, params[source][number], sample, request, store, folder))
+        with voice.progress(f"comparing {probe.name}"):
+            both = [sample for sample, _ in samples]
+            done.comparisons.extend(analysis.compare(probe, both, replicates=request.replicates, seed=request.seed))
+    return done
+
+
+def analyze_sample(
+    probe: Probe[Params], params: Params, sample: Sample, options: AnalysisOptions, store: Store, folder: Path | None
+) -> Analysis:
+    """Compute the metrics of a sample, and write them to `folder`."""
+    found, cells = analysis.analyze(probe, params, sample, replicates=options.replicates, seed=options.seed)
+    if folder:
+        analysis.write(found, cells, folder, store)
+    return found
+
+
+def columns(probe: Probe[Params]) -> str:
+    """The columns that a file of answers needs where its lines name no row of the manifest, and what replaces them."""
+    given, needed = probe.given, dict.fromkeys([*probe.strata, *probe.covariates, *inputs(probe)])
+    instead = [
+        *given.spellings.items(),
+        *((source, tuple(re.findall(r"\(\?<(\w+)>", pattern))) for source, pattern in given.patterns.items()),
+        *((lookup.key, lookup.columns) for lookup in given.lookups),
+        *((source, (name,)) for name, source in given.fallbacks.items()),
+    ]
+    text = ", ".join(name for name in needed if name not in READ)
+    return "; ".join([text, *(f"or {source} for {', '.join(names)}" for source, names in instead)])
+
+
+def _provider(source: str | Path) -> str | None:
+    """The provider whose form of a probe the answers have; None for a file."""
+    if isinstance(source, Path):
+        return None
+    run = Path(source) / "run.json"
+    return read_run(run).target.provider if run.is_file() else provider_of(source)
+
+
+def _read(
+    source: str | Path, probe: Probe[Params], params: Params, store: Store, voice: Voice
+) -> tuple[Sample, Path | None]:
+    """The answers of a run or a file, and the run's folder."""
+    if isinstance(source, Path):
+        return _file_answers(source, probe, params, store, voice), None
+    manifest_folder, manifest = _manifest(probe, params, store, voice)
+    folder = find_run(store, manifest_folder.name, source)
+    return run_answers(folder, probe, manifest_folder, manifest, source), folder
+
+
+def run_answers(folder: Path, probe: Probe[Params], manifest_folder: Path, manifest: Manifest, model: str) -> Sample:
+    """The answers in the folder of a run."""
+    state = read_state(folder)
+    if state.asked is None:
+        raise UsageError(f"nothing has been asked in {folder} yet: `batchbench run {probe.name} --model {model}`")
+    target = read_run(folder / "run.json").target
+    origin = Origin(
+        model=model,
+        stored=state.answered(),
+        manifest=manifest_folder.name,
+        prices=state.asked.rates.source,
+        sample_data=manifest.sample_data,
+        emulated=target.emulated,
+    )
+    asked = analysis.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
+    answers = read_answers(folder, state)
+    if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
+        raise DataError(f"{model} gave no log-probabilities: ask {probe.name} with --set form=question instead")
+    return analysis.read_run(probe, manifest_folder, manifest, answers, asked, origin)
+
+
+def _file_answers(path: Path, probe: Probe[Params], params: Params, store: Store, voice: Voice) -> Sample:
+    sample = params.data == "sample"
+
+    def table(name: str) -> pl.DataFrame:
+        return catalogue.table(store, name, sample=sample, note=voice.note)[0]
+
+    def rows() -> pl.DataFrame:
+        folder, manifest = _manifest(probe, params, store, voice)
+        return pl.scan_parquet(checked_shards(folder, manifest), glob=False).drop("prompt").collect()
+
+    return answer_files.read(path, probe, table, rows, sample_data=sample)
+
+
+def _manifest(probe: Probe[Params], params: Params, store: Store, voice: Voice) -> tuple[Path, Manifest]:
+    """The compiled prompts that answers belong to."""
+    sample = params.data == "sample"
+    sources = {name: catalogue.table(store, name, sample=sample, note=voice.note)[1] for name in probe.datasets}
+    folder = folder_of(store, identify(probe, params, sources))
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise UsageError(f"{probe.name} has not been asked with these parameters: `batchbench run {probe.name}` first")
+    return folder, manifest

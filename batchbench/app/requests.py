@@ -1,0 +1,109 @@
+"""What a user asks for. The command line, sweep files and Python programs build these Structs through `convert`.
+
+`convert` is the only place where an option's value is checked.
+"""
+
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from batchbench.core import money
+from batchbench.errors import UsageError, unknown
+from batchbench.providers.target import checked_url
+
+Count = Annotated[int, Meta(ge=1, le=999_999_999, description="a whole number above 0")]
+Items = Annotated[int, Meta(ge=1, le=10**18)] | Literal["all"]
+Seed = Annotated[int, Meta(ge=0, lt=10**18, description="a whole number of at most 18 digits")]
+Replicates = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1,000,000")]
+Resolution = Annotated[str, Meta(pattern=r"\A[^=]+=.+\Z", description="NONCE=void or NONCE=BATCH_ID")]
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which probes are asked of which models."""
+
+    probes: list[str]  # ["all"]: every probe
+    models: list[str] = []
+    params: dict[str, str] = {}  # a probe's parameter: K or PROBE.K, and its value
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How models are asked. None: the default of the probe or of the provider."""
+
+    sample_k: Annotated[Items | None, Meta(description="a number of items above 0, or `all`")] = None
+    repetitions: Annotated[int, Meta(ge=1, le=65_535, description="a whole number from 1 to 65,535")] = 1
+    system: str | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] | None = None
+    price: str | None = None  # IN,OUT in dollars per million tokens
+    base_url: str | None = None
+    batch_size: Count | None = None
+    settle: Annotated[float, Meta(ge=0, le=86_400, description="a number from 0 to 86,400")] | None = None
+
+    def __post_init__(self) -> None:
+        if self.price is not None:
+            money.parse_price(self.price)
+        if self.base_url:
+            checked_url(self.base_url)
+
+
+class Purchase(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be bought."""
+
+    budget: int | None = None  # micro-dollars for all runs together; None: no limit
+    detach: bool = False  # submit, and do not wait for the answers
+    adopt: bool = False  # buy although the folder is a copy
+    rebuy_missing: bool = False
+    resolve: list[Resolution] = []  # what the user knows about batches whose state is unknown
+    trial: Literal["auto", "always", "never"] = "auto"  # auto: unless the server is on this machine
+
+
+class AnalysisOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How intervals are computed."""
+
+    replicates: Replicates = 1000
+    seed: Seed = 0
+
+
+class AnalysisRequest(AnalysisOptions, frozen=True, kw_only=True):
+    """Whose answers are analyzed: either `models` or `answers`."""
+
+    probes: list[str]
+    models: list[str] = []  # a model's name, or the folder of its run
+    answers: list[Path] = []  # files of answers
+    params: dict[str, str] = {}
+    folder: Path | None = None  # where results go; None: into the folders of the runs
+
+
+def convert(kind: type[S], values: Mapping[str, object], spell: Callable[[str], str] = str) -> S:
+    """The Struct that these values make, or a UsageError that names the wrong one; None counts as not given.
+
+    Numbers may be given as text. `spell` turns the name of a field into what the user wrote.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    for name in given:
+        if name not in kind.__struct_fields__:
+            raise unknown("option", name, kind.__struct_fields__)
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        name = place.rstrip("`").partition("[")[0]
+        value = given.get(name)
+        expected = next(_descriptions(typing.get_type_hints(kind, include_extras=True).get(name)), None)
+        if expected is None:
+            raise UsageError(f"{spell(name)}={value}: {reason[:1].lower()}{reason[1:]}") from None
+        shown = ", ".join(map(repr, value)) if isinstance(value, list) else repr(value)
+        raise UsageError(f"{spell(name)} {shown} is not {expected}") from None
+
+
+def _descriptions(hint: object) -> Iterator[str]:
+    for part in typing.get_args(hint):
+        if isinstance(part, Meta) and part.description:
+            yield part.description
+        yield from _descriptions(part)

@@ -1,0 +1,49 @@
+"""`batchbench audit`"""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
+from batchbench.errors import DataError
+
+if TYPE_CHECKING:
+    from batchbench.runs.audit import Audit
+
+DESCRIPTION = """\
+Read every byte of the runs again and compare: digests, ids, counts, money. With --remote, also compare with the
+provider's list of batches. Exit code 65 if anything is wrong.
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command."""
+    parser = output.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
+    parser.add_argument("--remote", action="store_true", help="also compare with the provider's list of batches")
+    parser.add_argument(
+        "--base-url", metavar="URL", help="with --remote: the address of runs that are not at the provider"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check every run."""
+    from batchbench.app.audit import audit_runs
+
+    terminal = Terminal(quiet=args.quiet)
+    audits = audit_runs(output.store(args), terminal, remote=args.remote, base_url=args.base_url)
+    if args.json:
+        output.show_json(audits)
+    elif not audits:
+        output.show("no runs to check")
+    else:
+        for audit in audits:
+            output.show(_text(audit))
+    return DataError.exit_code if any(audit.findings for audit in audits) else 0
+
+
+def _text(audit: "Audit") -> str:
+    from batchbench.core.money import dollars
+
+    head = f"{audit.run}: {audit.batches} batches, {audit.rows:,} rows answered, {dollars(audit.spent)} spent"
+    findings = [f"  {finding.where}: {finding.what}" for finding in audit.findings]
+    return "\n".join([head, *(findings or ["  all is as it should be"])])

@@ -1,0 +1,34 @@
+"""`batchbench cancel PROBE... --model M...`"""
+
+import argparse
+
+from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
+
+DESCRIPTION = """\
+Ask the provider to stop every batch of these runs that is still running. Answers that exist already are kept and paid
+for; `batchbench run` collects them.
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command."""
+    parser = output.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
+    options.add_models(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Cancel the batches of runs."""
+    from batchbench.app.cancel import cancel
+    from batchbench.app.requests import Options
+
+    terminal = Terminal(quiet=args.quiet)
+    cancelled = cancel(options.selection(args), options.struct(Options, args), output.store(args), terminal)
+    if args.json:
+        output.show_json(cancelled)
+    elif not cancelled:
+        output.show("nothing to cancel: see `batchbench status`")
+    else:
+        for entry in cancelled:
+            output.show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
+    return 0

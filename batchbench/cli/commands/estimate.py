@@ -1,0 +1,64 @@
+"""`batchbench estimate PROBE... --model M...`"""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from batchbench.app.estimate import CostEstimate, Unavailable
+
+DESCRIPTION = """\
+What a run would ask and cost: requests, tokens, the batch price, the price of the same calls made one by one, and the
+worst case that --budget is compared with. Nothing is asked.
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command."""
+    parser = output.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
+    options.add_models(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what each run would cost; an error for each probe whose data cannot be fetched."""
+    from batchbench.app.estimate import estimate
+    from batchbench.app.requests import Options
+
+    terminal = Terminal(quiet=args.quiet)
+    entries, errors = estimate(options.selection(args), options.struct(Options, args), output.store(args), terminal)
+    code = output.complain(errors)
+    if args.json:
+        output.show_json(entries)
+    else:
+        output.show(table(entries))
+    return code
+
+
+def table(entries: "Sequence[CostEstimate | Unavailable]") -> str:
+    """Estimates, their sum, and the sources of the prices."""
+    from batchbench.app.estimate import CostEstimate
+
+    known = [entry for entry in entries if isinstance(entry, CostEstimate)]
+    rows = [["PROBE", "MODEL", "REQUESTS", "TOKENS IN", "TOKENS OUT", "BATCH", "SYNC", "WORST CASE"]]
+    for entry in entries:
+        if isinstance(entry, CostEstimate):
+            rows.append([f"{entry.probe} {entry.settings}".rstrip(), entry.model, *_figures([entry])])
+        else:
+            rows.append([entry.probe, entry.model, "unavailable", *[""] * 5])
+    if len(known) > 1:
+        rows.append(["all", "", *_figures(known)])
+    models: dict[str, dict[str, None]] = {}  # by the source of their prices
+    for entry in known:
+        models.setdefault(entry.prices, {})[entry.model] = None
+    sources = [f"prices of {', '.join(names)}: {source}" for source, names in models.items()]
+    return "\n".join([output.table(rows), "", *sources])
+
+
+def _figures(entries: "Sequence[CostEstimate]") -> list[str]:
+    counts = [sum(getattr(one, name) for one in entries) for name in ("requests", "input_tokens", "output_tokens")]
+    amounts = [[getattr(one, name) for one in entries] for name in ("batch_usd", "sync_usd", "worst_usd")]
+    shown = ["unknown" if None in column else f"${sum(column):,.4f}" for column in amounts]
+    return [*(f"{count:,}" for count in counts), *shown]

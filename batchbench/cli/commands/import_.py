@@ -1,0 +1,46 @@
+"""`batchbench import FILE...`"""
+
+import argparse
+from pathlib import Path
+
+from batchbench.cli import output
+from batchbench.cli.terminal import Terminal
+from batchbench.errors import MissingAnswers
+
+DESCRIPTION = """\
+Import the results of exported requests. Every line is attributed by its custom id, checked and priced like answers that
+batchbench fetched itself; lines that belong to no request are set aside. A batch is imported as a whole, from all files
+that contain a part of it: name both files that OpenAI returns, output and errors.
+
+  batchbench import results.jsonl
+  batchbench import batch_abc_output.jsonl batch_abc_error.jsonl
+  batchbench import interrupted.jsonl --partial      the rest is missing, and asked again with --rebuy-missing
+"""
+
+
+def add(commands: output.Subparsers) -> None:
+    """Declare the command."""
+    parser = output.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results, in the provider's format")
+    parser.add_argument(
+        "--partial", action="store_true", help="import a batch although some of its results are missing"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import results."""
+    from batchbench.app.import_ import import_results
+
+    terminal = Terminal(quiet=args.quiet)
+    imported = import_results(args.files, output.store(args), terminal, partial=args.partial)
+    if args.json:
+        output.show_json(imported)
+    else:
+        for entry in imported:
+            output.show(
+                f"{entry.file}: {entry.answered:,} answers, {entry.missing:,} missing, {entry.again:,} to ask again, "
+                f"{entry.quarantined:,} lines set aside, ${entry.cost_usd:,.4f} in {entry.run}"
+            )
+    missing = sum(entry.missing for entry in imported)
+    error = MissingAnswers(f"{missing:,} answers are missing: `--rebuy-missing` asks for them again")
+    return output.complain([error if missing else None])
