@@ -17,7 +17,7 @@ from batchbench.app import sweep_file
 from batchbench.app.status import run_status
 from batchbench.compile.manifest import decode
 from batchbench.core.store import Store
-from batchbench.emulator.faults import parse_rules
+from batchbench.emulator.faults.rules import parse_rules
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
 from batchbench.report import gather
