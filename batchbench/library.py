@@ -7,8 +7,10 @@ is missing. A wrong argument raises UsageError; all errors are BatchbenchErrors.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
@@ -28,10 +30,12 @@ from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
 from batchbench.core.text import sanitize
+from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
 
+INTERVAL = 5.0  # seconds between two messages about how far a run is
 Names = str | Sequence[str]
 Values = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -236,10 +240,24 @@ def _frame(finished: Sequence[Finished]) -> pl.DataFrame:
 
 
 class _Messages(Silent):
-    """Prints messages on stderr."""
+    """Prints messages on stderr, and every few seconds how far a run is."""
+
+    def __init__(self) -> None:
+        self._names: Sequence[str] = ()
+        self._next = 0.0
 
     def note(self, message: str) -> None:
         sys.stderr.write(f"{sanitize(hide(message))}\n")
+
+    @contextmanager
+    def monitor(self, names: Sequence[str], budget: int | None) -> Iterator[Silent]:  # noqa: ARG002 - as in Voice
+        self._names = names
+        yield self
+
+    def show(self, number: int, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + INTERVAL
+            self.note(f"{self._names[number]}: {progress.done:,} of {progress.rows:,} done")
 
 
 def _voice(*, quiet: bool) -> Voice:

@@ -11,9 +11,7 @@ from batchbench.app.requests import Options, Selection
 from batchbench.app.voice import Voice
 from batchbench.compile.manifest import read_manifest
 from batchbench.core.clock import Clock
-from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Wish, Work
 from batchbench.runs.folder import Run, open_run, read_run, run_folders
 
 
@@ -43,6 +41,5 @@ def cancel(selection: Selection, options: Options, store: Store, voice: Voice) -
 
 
 async def _cancel(run: Run, contact: Contact, store: Store, voice: Voice) -> int:
-    wish = Wish(items=0, rows=0, repetitions=0, price=Price(input=0, output=0, source="cancel"))
     async with connected(contact, store, run.folder, voice) as calls:
-        return await dispatch.cancel(Work(run, contact.provider, contact.limits, calls, wish, Clock()))
+        return await dispatch.cancel(run, contact.provider, calls, Clock())

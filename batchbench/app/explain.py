@@ -16,7 +16,7 @@ from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
 from batchbench.runs.answers import answer_files
 from batchbench.runs.folder import read_state, run_folders
-from batchbench.runs.journal import Batch, State
+from batchbench.runs.journal import BatchRecord, RunState
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def explain(custom_id: str, store: Store) -> Explanation:
     raise UsageError(f"no run has a batch {parts[1]!r}: see `batchbench status`")
 
 
-def _explained(store: Store, folder: Path, state: State, batch: Batch, place: tuple[int, int]) -> Explanation:
+def _explained(store: Store, folder: Path, state: RunState, batch: BatchRecord, place: tuple[int, int]) -> Explanation:
     row, rep = place
     manifest_folder = store.manifests / folder.parent.name
     manifest = read_manifest(manifest_folder)
@@ -70,12 +70,12 @@ def _explained(store: Store, folder: Path, state: State, batch: Batch, place: tu
     return found if batch.stored is None else _answered(found, folder, state, batch, rows, probes.load(manifest.probe))
 
 
-def _carries(batch: Batch, row: int) -> bool:
+def _carries(batch: BatchRecord, row: int) -> bool:
     return any(start <= row < stop for start, stop in batch.ranges)
 
 
 def _answered(
-    found: Explanation, folder: Path, state: State, batch: Batch, rows: pl.DataFrame, probe: Probe[Params]
+    found: Explanation, folder: Path, state: RunState, batch: BatchRecord, rows: pl.DataFrame, probe: Probe[Params]
 ) -> Explanation:
     """The explanation with what a stored batch says about its row."""
     row = rows["id"][0]
@@ -96,7 +96,7 @@ def _answered(
     )
 
 
-def _raw_lines(folder: Path, batch: Batch, row: int) -> list[str]:
+def _raw_lines(folder: Path, batch: BatchRecord, row: int) -> list[str]:
     """What the provider sent about a row."""
     custom_id = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     return [
@@ -108,6 +108,6 @@ def _raw_lines(folder: Path, batch: Batch, row: int) -> list[str]:
     ]
 
 
-def _why_none(batch: Batch, row: int) -> str:
+def _why_none(batch: BatchRecord, row: int) -> str:
     lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
     return "missing, maybe paid for" if lost else "none; the provider did not process it"

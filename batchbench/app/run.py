@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import anyio
@@ -22,12 +23,12 @@ from batchbench.core import money
 from batchbench.core.clock import Clock
 from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
-from batchbench.dispatch import Common, Wish, Work
+from batchbench.dispatch import Account, Budget, Plan
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
 from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
 from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"
@@ -67,7 +68,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     planned: PlannedRun
     contact: Contact
-    wish: Wish
+    plan: Plan
 
 
 def run_probes(
@@ -85,10 +86,12 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
         return []
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_planned(job.planned, store)) for job in jobs]
-        paid = any(job.wish.each and not job.contact.target.emulated for job in jobs)
+        paid = any(job.plan.max_row_cost and not job.contact.target.emulated for job in jobs)
         if paid and (warning := storage_warning(store.cache)):
             voice.note(warning)
-        together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), resolutions, store, voice)
+        for run, (nonce, answer) in product(opened, resolutions):
+            dispatch.resolve(run, nonce, answer, time.time())
+        together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), store, voice)
         anyio.run(together.run, purchase.budget)
         return [task.finished(stopped=together.stopped) for task in together.tasks]
 
@@ -101,29 +104,29 @@ def open_planned(planned: PlannedRun, store: Store) -> contextlib.AbstractContex
 
 def _job(planned: PlannedRun, purchase: Purchase, store: Store) -> Job:
     """Look up price and key; start the emulator if the target needs it."""
-    wish = make_wish(planned, purchase, store)
+    plan = make_plan(planned, purchase, store)
     contact = find_contact(planned.options, store, planned.target)
     local = is_loopback(contact.base_url)
-    wish = msgspec.structs.replace(
-        wish,
+    plan = msgspec.structs.replace(
+        plan,
         trial=purchase.trial == "always" or (purchase.trial == "auto" and not local),
         detach=purchase.detach and contact.provider.name not in LOCAL,
     )
-    return Job(planned=planned, contact=contact, wish=wish)
+    return Job(planned=planned, contact=contact, plan=plan)
 
 
-def make_wish(planned: PlannedRun, purchase: Purchase, store: Store) -> Wish:
+def make_plan(planned: PlannedRun, purchase: Purchase, store: Store) -> Plan:
     """What a run is to ask, and what it may cost."""
     item, rates = planned.compiled, price(planned.options, store, planned.target)
     longest = prompt_bytes(item.folder, item.manifest, planned.rows).longest
-    return Wish(
+    return Plan(
         items=planned.items,
         rows=planned.rows,
         repetitions=planned.options.repetitions,
         price=rates,
         budget=purchase.budget,
         weight=planned.weight,
-        each=rates.bound(longest, planned.target.max_tokens),
+        max_row_cost=rates.bound(longest, planned.target.max_tokens),
         rebuy_missing=purchase.rebuy_missing,
         adopt=purchase.adopt,
     )
@@ -149,7 +152,7 @@ class _Task:
         self.number = number
         self.job = job
         self.run = run
-        self.joined = False  # the budget counts it, or it has failed
+        self.account: Account
         self.error: BatchbenchError | None = None
         self.seconds = 0.0
 
@@ -161,15 +164,11 @@ class _Task:
 
 
 class _Dispatches:
-    """All runs of one command, dispatched at once.
+    """All runs of one command, dispatched at once."""
 
-    No run buys before every run has joined the budget: what each has spent and reserved so far counts from the start.
-    """
-
-    def __init__(self, tasks: list[_Task], resolutions: list[tuple[str, str]], store: Store, voice: Voice) -> None:
+    def __init__(self, tasks: list[_Task], store: Store, voice: Voice) -> None:
         self.tasks = tasks
         self.stopped = False
-        self._resolutions = resolutions
         self._store = store
         self._voice = voice
         self._rate_limits: dict[
@@ -178,7 +177,9 @@ class _Dispatches:
 
     async def run(self, limit: int | None) -> None:
         """Dispatch every run to its end, or until a signal stops them."""
-        self._stop, self._all_joined, self._budget = anyio.Event(), anyio.Event(), Common(limit)
+        self._stop, budget = anyio.Event(), Budget(limit)
+        for task in self.tasks:  # before any run buys: what every run has spent and reserved so far counts
+            task.account = budget.join(task.run, task.job.plan, task.job.contact.limits, Clock())
         with self._voice.monitor([task.job.planned.name for task in self.tasks], limit) as monitor:
             async with anyio.create_task_group() as background:
                 if threading.current_thread() is threading.main_thread():
@@ -198,7 +199,7 @@ class _Dispatches:
         except (BatchbenchError, ExceptionGroup) as raised:
             task.error = _first(raised)
         finally:
-            self._join(task)
+            task.account.close()
             task.seconds = time.monotonic() - started
             monitor.end(task.number)
 
@@ -206,19 +207,10 @@ class _Dispatches:
         contact, run = task.job.contact, task.run
         chat = contact.provider.name == "chat"
         limit = self._rate_limits.setdefault(contact.base_url, RateLimit()) if chat else None
+        show = partial(monitor.show, task.number)
+        show(task.account.progress())
         async with connected(contact, self._store, run.folder, self._voice, limit) as calls:
-            work = Work(run, contact.provider, contact.limits, calls, task.job.wish, Clock(), self._budget)
-            monitor.show(task.number, work.standing())
-            self._join(task)
-            await self._all_joined.wait()
-            for nonce, answer in self._resolutions:
-                await dispatch.resolve(work, nonce, answer)
-            await dispatch.dispatch(work, self._stop, partial(monitor.show, task.number))
-
-    def _join(self, task: _Task) -> None:
-        task.joined = True
-        if all(other.joined for other in self.tasks):
-            self._all_joined.set()
+            await dispatch.dispatch(task.account, contact.provider, calls, self._stop, show)
 
 
 async def _tick(monitor: Monitor) -> None:
@@ -252,9 +244,9 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
 
 
 def _result(task: _Task) -> RunResult:
-    planned, wish, state = task.job.planned, task.job.wish, task.run.state
-    counts = outcomes(task.run.folder, state, wish.rows, wish.repetitions)
-    asked = wish.rows * wish.repetitions
+    planned, plan, state = task.job.planned, task.job.plan, task.run.state
+    counts = outcomes(task.run.folder, state, plan.rows, plan.repetitions)
+    asked = plan.rows * plan.repetitions
     return RunResult(
         probe=planned.compiled.probe.name,
         model=planned.target.name,
@@ -273,7 +265,7 @@ def _result(task: _Task) -> RunResult:
     )
 
 
-def _shortfall(result: RunResult, state: State, *, stopped: bool) -> BatchbenchError | None:
+def _shortfall(result: RunResult, state: RunState, *, stopped: bool) -> BatchbenchError | None:
     """Why a run without an error is not complete; a request that the provider rejects counts as failed, not missing."""
     if result.failed and result.failed == result.asked:
         return BatchbenchError(f"all {result.asked:,} requests failed: see `batchbench explain` for one of them")

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from batchbench.core.text import sanitize
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from batchbench.dispatch import Standing
+    from batchbench.app.voice import Report
+    from batchbench.dispatch import Progress
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 MARGIN = 4  # lines of the terminal that the table leaves free
-Report = Callable[[int, int], None]  # done so far, and in all
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Terminal(msgspec.Struct, frozen=True):
             stderr(message)
 
     @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
+    def progress(self, what: str, unit: str = "") -> "Iterator[Report]":
         """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
         if self.quiet:
             yield lambda _done, _total: None
@@ -49,7 +49,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
+def _bar(what: str, unit: str) -> "Iterator[Report]":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -68,7 +68,7 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
 
 
 @contextmanager
-def _lines(what: str, unit: str) -> Iterator[Report]:
+def _lines(what: str, unit: str) -> "Iterator[Report]":
     line, printed = f"{what} ...", ""
     ended = threading.Event()
 
@@ -100,7 +100,7 @@ class Screen:
 
     def __init__(self, terminal: Terminal, names: Sequence[str], budget: int | None) -> None:
         self._names = [sanitize(name) for name in names]
-        self._progress: list[Standing | None] = [None] * len(names)
+        self._progress: list[Progress | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget
         self._note = terminal.note
@@ -135,7 +135,7 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def show(self, number: int, progress: "Standing") -> None:
+    def show(self, number: int, progress: "Progress") -> None:
         """Remember how far a run is."""
         self._progress[number] = progress
         self._at_first.setdefault(number, _done(progress))
@@ -178,12 +178,12 @@ class Screen:
         left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
-    def _money(self, known: "Sequence[Standing]") -> str:
+    def _money(self, known: "Sequence[Progress]") -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _time_left(self, known: "Sequence[Standing]") -> str:
+    def _time_left(self, known: "Sequence[Progress]") -> str:
         done = sum(map(_done, known))
         left = sum(one.rows - one.missing for one in known) - done
         return time_left(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
@@ -212,8 +212,8 @@ class Screen:
         return Group(table, Text(self._line()))
 
 
-def _done(progress: "Standing") -> int:
-    return progress.done + progress.progress
+def _done(progress: "Progress") -> int:
+    return progress.done + progress.done_at_provider
 
 
 def time_left(done: int, left: int, seconds: float) -> str:

@@ -15,14 +15,16 @@ from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.runs import events, results
 from batchbench.runs.events import Stored
 from batchbench.runs.ingest import Ingested, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from tests import zstd
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")
 ROWS = 3
-BATCH = Batch(nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, word="completed")
+BATCH = BatchRecord(
+    nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, provider_status="completed"
+)
 TOPS = {"content": [{"top_logprobs": [{"token": "he", "logprob": -0.1}, {"token": "she", "logprob": -2}]}]}
 OPENAI = [
     openai_line(),

@@ -1,6 +1,7 @@
 """`batchbench analyze PROBE...`"""
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,9 +62,9 @@ def _columns() -> str:
     from batchbench import probes
     from batchbench.app.analyze import columns
 
-    return "\n".join(
-        ["columns by the item:", *(f"  {name:12} {columns(probes.load(name))}" for name in probes.names())]
-    )
+    texts = [f"  {name:12} {columns(probes.load(name))}" for name in probes.names()]
+    lines = [textwrap.fill(text, 110, subsequent_indent=" " * 15) for text in texts]
+    return "\n".join(["columns of each probe, by the item:", *lines])
 
 
 def run(args: argparse.Namespace) -> int:
