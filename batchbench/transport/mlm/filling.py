@@ -156,10 +156,7 @@ def compute(runtime: Runtime, rows: Sequence[TokenRow]) -> list[RowResult]:
     at = np.array([(number, position) for number, row in enumerate(rows) for position in row.positions])
     logits, norms = runtime.logits(ids, attention, at[:, 0], at[:, 1])
     if not np.isfinite(norms).all():
-        raise BatchbenchError(
-            "the model computes values that are not numbers: its files are damaged, or it is not a masked model; "
-            "download it again, or use another model"
-        )
+        raise BatchbenchError("the model's output is not a number: download the model again, or use another one")
     ends = list(itertools.accumulate(len(row.positions) for row in rows))
     spans = [(row, slice(end - len(row.positions), end)) for row, end in zip(rows, ends, strict=True)]
     words = _word_logs(logits, norms, [(span.start, word) for row, span in spans for word in row.words])
