@@ -24,7 +24,6 @@ from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.dispatch import Common, Wish, Work
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
-from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import State
@@ -103,10 +102,9 @@ def _job(planned: PlannedRun, purchase: Purchase, store: Store) -> Job:
     """Look up price and key; start the emulator if the target needs it."""
     wish = make_wish(planned, purchase, store)
     contact = find_contact(planned.options, store, planned.target)
-    local = is_loopback(contact.base_url)
     wish = msgspec.structs.replace(
         wish,
-        trial=purchase.trial == "always" or (purchase.trial == "auto" and not local),
+        trial=purchase.trial == "always" or (purchase.trial == "auto" and not contact.local),
         detach=purchase.detach and contact.provider.name not in LOCAL,
     )
     return Job(planned=planned, contact=contact, wish=wish)
