@@ -30,7 +30,7 @@ from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
 from batchbench.core.text import sanitize
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
@@ -254,7 +254,7 @@ class _Messages(Silent):
         self._names = names
         yield self
 
-    def show(self, number: int, progress: Standing) -> None:
+    def show(self, number: int, progress: Progress) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL
             self.note(f"{self._names[number]}: {progress.done:,} of {progress.rows:,} done")

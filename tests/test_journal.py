@@ -21,7 +21,7 @@ def life(nonce: str, reserve: int = 100) -> list[events.AnyEvent]:
         Uploaded(at=4.0, nonce=nonce, file="file-1"),
         Creating(at=5.0, nonce=nonce),
         Created(at=6.0, nonce=nonce, remote=f"batch-{nonce}"),
-        events.Ended(at=7.0, nonce=nonce, state="completed"),
+        events.Ended(at=7.0, nonce=nonce, status="completed"),
         Stored(at=8.0, nonce=nonce, parts=[], answered=10, again=[], missing=[], quarantined=0, cost=40),
     ]
 

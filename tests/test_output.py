@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchbench.cli.terminal import Screen, Terminal, time_left
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 from tests.conftest import Run
 from tests.sweep.scene import Home
 from tests.terminal import shown
@@ -74,8 +74,10 @@ def test_quiet_prints_nothing(batchbench: Run, tmp_path: Path, swept: Home) -> N
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def progress(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
-    return Standing(rows=rows, done=answered, progress=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0)
+def progress(answered: int, *, done: int = 0, rows: int = 100) -> Progress:
+    return Progress(
+        rows=rows, done=answered, done_at_provider=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0
+    )
 
 
 def test_a_line_is_printed_within_a_second_and_no_line_twice(

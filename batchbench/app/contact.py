@@ -50,7 +50,7 @@ def price(options: Options, store: Store, target: Target) -> Price:
         return Price(input=0, output=0, source="a model on this machine")
     if target.provider == "chat" and is_loopback(target.base_url or ""):
         return Price(input=0, output=0, source="a server on this machine")
-    return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
+    return prices.batch_price(prices.snapshot(store.prices), target.provider, target.model)
 
 
 def find_contact(options: Options, store: Store, target: Target) -> Contact:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from batchbench.app.voice import Report
-    from batchbench.dispatch import Standing
+    from batchbench.dispatch import Progress
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 MARGIN = 4  # lines of the terminal that the table leaves free
@@ -100,7 +100,7 @@ class Screen:
 
     def __init__(self, terminal: Terminal, names: Sequence[str], budget: int | None) -> None:
         self._names = [sanitize(name) for name in names]
-        self._progress: list[Standing | None] = [None] * len(names)
+        self._progress: list[Progress | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget
         self._note = terminal.note
@@ -134,7 +134,7 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def show(self, number: int, progress: "Standing") -> None:
+    def show(self, number: int, progress: "Progress") -> None:
         """Remember how far a run is."""
         self._progress[number] = progress
         self._at_first.setdefault(number, _done(progress))
@@ -177,12 +177,12 @@ class Screen:
         left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
-    def _money(self, known: "Sequence[Standing]") -> str:
+    def _money(self, known: "Sequence[Progress]") -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _time_left(self, known: "Sequence[Standing]") -> str:
+    def _time_left(self, known: "Sequence[Progress]") -> str:
         done = sum(map(_done, known))
         left = sum(one.rows - one.missing for one in known) - done
         return time_left(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
@@ -211,8 +211,8 @@ class Screen:
         return Group(table, Text(self._line()))
 
 
-def _done(progress: "Standing") -> int:
-    return progress.done + progress.progress
+def _done(progress: "Progress") -> int:
+    return progress.done + progress.done_at_provider
 
 
 def time_left(done: int, left: int, seconds: float) -> str:

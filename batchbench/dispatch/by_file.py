@@ -9,40 +9,46 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from batchbench import providers
+from batchbench.core.clock import Clock
 from batchbench.core.money import dollars
-from batchbench.dispatch.collect import keep
-from batchbench.dispatch.state import Work, begin
-from batchbench.dispatch.submit import encode, plan
-from batchbench.errors import DataError, UsageError
-from batchbench.providers.interface import Remote
+from batchbench.dispatch.budget import Account
+from batchbench.dispatch.collect import write_results
+from batchbench.dispatch.submit import encode, reserve_batch
+from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.runs import results
 from batchbench.runs.events import Exported, Part, Stored
+from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID, LONGEST, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 
 PART = "import"  # the kept copies of result files are called <nonce>-import<n>
 
 
-async def export(work: Work, folder: Path) -> list[tuple[Path, int]]:
-    """Write what is to be asked as files of requests, and how many are in each; those that got lost, too."""
-    await begin(work)
+async def export(account: Account, folder: Path) -> tuple[list[tuple[Path, int]], BatchbenchError | None]:
+    """Write the requests that are in no batch yet to files; exported files that got lost are written again.
+
+    Returns each file with the number of its requests, and the reason if not everything could be exported.
+    """
+    await account.begin()
+    run, provider = account.run, providers.load(account.run.target.provider)
     written = []
-    for batch in work.run.state.open():
+    for batch in run.state.open():
         if batch.state == "exported" and batch.file and not (folder / batch.file).exists():
-            chunk = await to_thread.run_sync(encode, work, batch.nonce, batch.rep, batch.ranges, None)
-            written.append(await to_thread.run_sync(_write, work, folder / batch.file, chunk.requests))
-    while planned := await plan(work):
-        nonce, chunk = planned
-        name = f"{work.run.manifest.probe}-{work.run.target.slug}-{nonce}.jsonl"
-        # On record before the file is there: a file that nobody knows of could be answered for nothing, while a
-        # lost one is written again, letter for letter.
-        await work.append(Exported(at=work.now, nonce=nonce, file=name))
-        written.append(await to_thread.run_sync(_write, work, folder / name, chunk.requests))
-    return written
+            chunk = await to_thread.run_sync(encode, account, provider, batch.nonce, batch.rep, batch.ranges, None)
+            written.append(await to_thread.run_sync(_write, run, folder / batch.file, chunk.requests))
+    while isinstance(reserved := await reserve_batch(account, provider, account.limits.requests), tuple):
+        nonce, chunk = reserved
+        name = f"{run.manifest.probe}-{run.target.slug}-{nonce}.jsonl"
+        # On record before the file exists: an unknown file could be answered for nothing, while a lost one is
+        # written again, byte for byte.
+        await account.append(Exported(at=account.now, nonce=nonce, file=name))
+        written.append(await to_thread.run_sync(_write, run, folder / name, chunk.requests))
+    return written, reserved
 
 
-def _write(work: Work, path: Path, requests: Sequence[bytes]) -> tuple[Path, int]:
-    work.run.store.write(path, b"".join(line.rstrip(b"\n") + b"\n" for line in requests))
+def _write(run: Run, path: Path, requests: Sequence[bytes]) -> tuple[Path, int]:
+    run.store.write(path, b"".join(line.rstrip(b"\n") + b"\n" for line in requests))
     return path, len(requests)
 
 
@@ -51,16 +57,19 @@ def nonces(path: Path) -> set[str]:
     return {nonce for _, nonce in _lines(path)} - {""}
 
 
-async def bring(work: Work, batch: Batch, files: Sequence[Path], *, partial: bool) -> Stored:
-    """Take in the results of an exported batch, from all the files that hold some; nothing is stored by halves.
+async def import_results(run: Run, batch: BatchRecord, files: Sequence[Path], clock: Clock, *, partial: bool) -> Stored:
+    """Store the results of an exported batch, from all the files that hold some of them: all or nothing.
 
     Lines that cannot be attributed are kept with the batch that the line before them belongs to.
     """
     _check_state(batch)
-    forgotten = list((work.run.folder / "raw").glob(f"{batch.nonce}-{PART}*"))  # by an import that was interrupted
-    sealed = await to_thread.run_sync(_sealed, work, batch, files)
-    paths = [work.run.folder / part.file for part in sealed]
-    found = await to_thread.run_sync(ingest, paths, batch, work.provider, work.wish.price)
+    if run.state.asked is None:
+        raise DataError(f"nothing has been asked in {run.folder}")
+    price, provider = run.state.asked.rates, providers.load(run.target.provider)
+    forgotten = list((run.folder / "raw").glob(f"{batch.nonce}-{PART}*"))  # by an import that was interrupted
+    sealed = await to_thread.run_sync(_sealed, run, batch, files)
+    paths = [run.folder / part.file for part in sealed]
+    found = await to_thread.run_sync(ingest, paths, batch, provider, price)
     wrong = ""
     if found.cost > batch.reserve:
         wrong = f"they claim to have cost {dollars(found.cost)}, and {dollars(batch.reserve)} is the most they can have"
@@ -70,34 +79,32 @@ async def bring(work: Work, batch: Batch, files: Sequence[Path], *, partial: boo
         path.unlink()  # a copy that no journal tells of
     if wrong:
         raise DataError(f"the results of {batch.file} cannot be taken ({', '.join(map(str, files))}): {wrong}")
-    remote = Remote(id=batch.file or "", state="ended", provider_status="imported", created=work.now)
-    await keep(work, batch, remote, sealed, found)
-    stored = work.run.state.batches[batch.nonce].stored
-    assert stored is not None  # noqa: S101 - that is what keeping means
+    stored = await to_thread.run_sync(write_results, run, batch, sealed, found, clock.now())
+    await to_thread.run_sync(run.append, stored)
     return stored
 
 
-def _check_state(batch: Batch) -> None:
+def _check_state(batch: BatchRecord) -> None:
     match batch.state:
         case "exported":
             return
         case "stored":
             raise UsageError(f"the results of batch {batch.nonce} have been taken in before")
         case "void" | "rejected":
-            raise UsageError(f"batch {batch.nonce} was given up ({batch.word}), and its requests are free to ask again")
+            raise UsageError(f"batch {batch.nonce} was given up ({batch.reason}): its requests can be asked again")
         case _:
             raise UsageError(f"batch {batch.nonce} is at the provider's: `batchbench run` collects it")
 
 
-def _sealed(work: Work, batch: Batch, files: Sequence[Path]) -> list[Part]:
+def _sealed(run: Run, batch: BatchRecord, files: Sequence[Path]) -> list[Part]:
     """Copies of what result files hold of a batch, byte for byte, sealed on disk."""
     sealed = []
     for number, path in enumerate(files):
-        segment = results.Segment(work.run, batch.nonce, f"{PART}{number}")
+        segment = results.Segment(run, batch.nonce, f"{PART}{number}")
         held: list[bytes] = []
         owner = ""
         for line, nonce in _lines(path):
-            if nonce and nonce in work.run.state.batches:
+            if nonce and nonce in run.state.batches:
                 owner = nonce
             if owner == batch.nonce:
                 for text in [*held, line]:

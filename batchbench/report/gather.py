@@ -18,7 +18,7 @@ from batchbench.providers.target import Target
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
 from batchbench.runs.settings import changed_options, changed_params
 
 NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
@@ -153,7 +153,7 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
     return _cost(state, probe, provenance.target, mean), provenance
 
 
-def _cost(state: State, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:
+def _cost(state: RunState, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:
     if state.asked is None or target is None:
         return None
     rates = state.asked.rates

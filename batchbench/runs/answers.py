@@ -10,7 +10,7 @@ import polars as pl
 from batchbench.core.store import content
 from batchbench.errors import DataError
 from batchbench.runs.events import Part
-from batchbench.runs.journal import Batch, State
+from batchbench.runs.journal import BatchRecord, RunState
 
 OUTCOMES = ("answered", "refused", "filtered", "truncated", "failed")
 LOGPROBS = pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64}))  # of an answer's first token
@@ -28,7 +28,7 @@ ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-def read_answers(folder: Path, state: State) -> pl.LazyFrame:
+def read_answers(folder: Path, state: RunState) -> pl.LazyFrame:
     """The answers of every stored batch of a run, each file checked byte for byte first."""
     files = []
     for part in (part for batch in state.batches.values() if batch.stored for part in batch.stored.parts):
@@ -57,7 +57,7 @@ def _damaged(path: Path) -> DataError:
     return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
 
 
-def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter[str]:
+def outcomes(folder: Path, state: RunState, rows: int, repetitions: int) -> Counter[str]:
     """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
     counts: Counter[str] = Counter()
     for batch in state.batches.values():
@@ -67,12 +67,12 @@ def outcomes(folder: Path, state: State, rows: int, repetitions: int) -> Counter
             _check_sizes(folder, batch.stored.parts)
             counts.update(batch.stored.outcomes)
             continue
-        answers = read_answers(folder, State(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
+        answers = read_answers(folder, RunState(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
         counts.update(dict(answers.group_by("outcome").len().collect().rows()))
     return counts
 
 
-def answer_files(folder: Path, batch: Batch) -> list[Path]:
+def answer_files(folder: Path, batch: BatchRecord) -> list[Path]:
     """The files that hold the answers of a batch."""
     parts = batch.stored.parts if batch.stored else []
     return [folder / part.file for part in parts if part.file.startswith("answers/")]

@@ -18,7 +18,7 @@ from batchbench.runs import journal
 from batchbench.runs.answers import answer_files, file_part
 from batchbench.runs.folder import read_journal, read_run
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import Batch, State
+from batchbench.runs.journal import BatchRecord, RunState
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def _manifest(folder: Path, manifest: Manifest | None) -> list[Finding]:
     return found
 
 
-def _parts(folder: Path, batch: Batch) -> list[Finding]:
+def _parts(folder: Path, batch: BatchRecord) -> list[Finding]:
     """Every sealed file is there, byte for byte."""
     found = []
     for part in batch.stored.parts if batch.stored else []:
@@ -103,7 +103,7 @@ def _parts(folder: Path, batch: Batch) -> list[Finding]:
     return found
 
 
-def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int, list[Finding]]:
+def _again(folder: Path, provider: str, batch: BatchRecord, price: Price) -> tuple[int, list[Finding]]:
     """Read the provider's bytes once more and compare."""
     stored = batch.stored
     if stored is None:
@@ -119,7 +119,7 @@ def _again(folder: Path, provider: str, batch: Batch, price: Price) -> tuple[int
     return fresh.cost, found
 
 
-def _unique(folder: Path, stored: list[Batch]) -> tuple[int, list[Finding]]:
+def _unique(folder: Path, stored: list[BatchRecord]) -> tuple[int, list[Finding]]:
     """No row is answered twice."""
     files = [file for batch in stored for file in answer_files(folder, batch)]
     if not files:
@@ -129,7 +129,7 @@ def _unique(folder: Path, stored: list[Batch]) -> tuple[int, list[Finding]]:
     return rows.height - doubles, [Finding("answers", f"{doubles} rows are answered more than once")] if doubles else []
 
 
-def _strangers(folder: Path, state: State) -> list[Finding]:
+def _strangers(folder: Path, state: RunState) -> list[Finding]:
     """No file that nobody wrote."""
     known = {"run.json", "journal", "lock", "metrics.json", "metrics.parquet", "cells.parquet", "report.html"}
     known |= {part.file for batch in state.batches.values() if batch.stored for part in batch.stored.parts}

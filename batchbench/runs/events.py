@@ -57,8 +57,8 @@ class Intent(Event, frozen=True, kw_only=True):
     ranges: Ranges
     rows: Row
     reserve: Money  # micro-dollars, an upper bound
-    most: Money = 0  # micro-dollars, an upper bound for each of the rows; 0 in older journals
-    place: str = ""  # what tells this journal from its copies; empty in older ones
+    max_row_cost: Money = msgspec.field(default=0, name="most")  # micro-dollars, an upper bound; 0 in older journals
+    inode: str = msgspec.field(default="", name="place")  # of the journal; a copy has another; empty in older journals
 
 
 class Uploaded(Event, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Creating(Event, frozen=True, kw_only=True):
 
     nonce: Nonce
     uptime: float = 0.0
-    there: float | None = None  # seconds since 1970 by the provider's clock; null in older journals
+    provider_time: float | None = msgspec.field(default=None, name="there")  # since 1970; None in older journals
     boot: str = ""  # empty: this machine does not tell its boots apart
     key: str = ""  # a salted digest: what one key has made, another may not see; empty in older journals
 
@@ -102,7 +102,7 @@ class Ended(Event, frozen=True, kw_only=True):
     """The provider is done with the batch, one way or another."""
 
     nonce: Nonce
-    state: str  # the provider's word
+    status: str = msgspec.field(name="state")  # the provider's own word
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from batchbench.errors import BatchbenchError, DataError, UsageError
 from batchbench.providers.target import Target
 from batchbench.runs import events, journal
 from batchbench.runs.events import AnyEvent, Opened
-from batchbench.runs.journal import State
+from batchbench.runs.journal import JournalContent, RunState
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Run:
         self.manifest_folder = manifest_folder
         self.manifest = manifest
         self.target = target
-        self.state = State()
+        self.state = RunState()
         self._journal = -1
         self._seq = self._crc = 0
         self._failed: BatchbenchError | None = None  # why nothing can be added any more
@@ -57,14 +57,11 @@ class Run:
             raise self._failed
         name = type(event).__name__.lower()
         crash.point(f"before-{name}")
-        text, crc = journal.line(event, self._seq, self._crc)
+        line, crc = journal.line(event, self._seq, self._crc)
         start = os.lseek(self._journal, 0, os.SEEK_END)
         try:
             with explained(self.folder / "journal"):
-                half = len(text) // 2
-                _write_all(self._journal, text[:half])
-                crash.point(f"mid-{name}")
-                _write_all(self._journal, text[half:])
+                _write_all(self._journal, line)
                 os.fdatasync(self._journal)
         except BatchbenchError as error:
             self._failed = error
@@ -89,8 +86,8 @@ class Run:
         self._seq, self._crc = len(found.events), found.crc
 
     @property
-    def place(self) -> str:
-        """What tells this journal from its copies, as long as nobody moves it to another disk."""
+    def inode(self) -> str:
+        """The journal's inode number. A copy has another one; so has a journal that was moved to another disk."""
         return str(os.fstat(self._journal).st_ino)
 
     def _close(self) -> None:
@@ -181,12 +178,12 @@ def _first_event(path: Path) -> list[AnyEvent]:
         return journal.read(file.readline(), str(path)).events
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path) -> RunState:
     """The state of a run according to its journal."""
     return journal.replay(read_journal(folder / "journal").events)
 
 
-def read_journal(path: Path) -> journal.Reading:
+def read_journal(path: Path) -> JournalContent:
     """The events of a journal on disk."""
     try:
         return journal.read(content(path), str(path))

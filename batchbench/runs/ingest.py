@@ -20,7 +20,7 @@ from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
 from batchbench.runs.answers import ANSWERS
 from batchbench.runs.events import Ranges
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import as_ranges
 from batchbench.runs.results import CUT, blocks, is_refusal, lines
 
@@ -51,7 +51,7 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
         return dict(self.answers["outcome"].value_counts().sort("outcome").rows())
 
 
-def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price) -> Ingested:
+def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price: Price) -> Ingested:
     """Read result files; or, of a batch that was refused for some of its lines, what the provider says of those."""
     rows = [row for start, stop in batch.ranges for row in range(start, stop)]
     files = list(parts)
@@ -65,7 +65,7 @@ def ingest(parts: Iterable[Path], batch: Batch, provider: Provider, price: Price
         cut |= not reading.readable
     # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
     # the way, and is not bought again; only where there is no file at all, nothing was done.
-    undone = batch.word not in WELL and not files
+    undone = batch.provider_status not in WELL and not files
     sorted_out = _sorted_out(rows, reading.found, reading.strays, batch, price, undone=undone)
     return msgspec.structs.replace(sorted_out, cut=cut)
 
@@ -131,7 +131,7 @@ class _Reading:
             self.found[place] = _conflict(earlier)
 
 
-def _refused(rows: list[int], reasons: dict[int, str], batch: Batch) -> Ingested:
+def _refused(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> Ingested:
     """Nothing ran, so nothing is owed: lines that are to blame have failed, the others are asked again."""
     blamed = {rows[number - 1]: reason for number, reason in reasons.items()}
     return Ingested(
@@ -194,7 +194,7 @@ def _sorted_out(
     rows: list[int],
     found: list[Line | None],
     strays: list[bytes],
-    batch: Batch,
+    batch: BatchRecord,
     price: Price,
     *,
     undone: bool,
@@ -236,9 +236,9 @@ def _sorted_out(
     )
 
 
-def _most(batch: Batch, rows: int, beside: int) -> int:
+def _most(batch: BatchRecord, rows: int, beside: int) -> int:
     """The most that rows can have cost of which nobody knows it: all rows together cost no more than the reserve."""
-    each = batch.most or -(-batch.reserve // batch.rows)
+    each = batch.max_row_cost or -(-batch.reserve // batch.rows)
     return min(rows * each, max(0, batch.reserve - beside))
 
 

@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One intent and what has become of it."""
 
     nonce: Nonce
@@ -63,29 +63,30 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Ranges
     rows: Row
     reserve: Money
-    most: Money = 0  # of the reserve, for any one row
+    max_row_cost: Money = 0  # micro-dollars, an upper bound for each row; 0 if unknown
     state: BatchState = "intent"
     intended: float  # when
     sent: Creating | None = None  # the create, once it has left
     closed: float = 0.0  # when it became void
     file: str | None = None
     remote: str | None = None
-    word: str = ""  # the provider's last word on it, or our reason
+    provider_status: str = ""  # its own word for how the batch ended
+    reason: str = ""  # why it is void, rejected or unresolved
     cancelling: bool = False
     stored: Stored | None = None
-    looked: float = 0.0  # when somebody last looked for what it lacks, in vain
+    rechecked_at: float = 0.0  # when its missing rows were last looked for without result
     candidates: list[str] = []
 
 
-class State(msgspec.Struct, kw_only=True):
+class RunState(msgspec.Struct, kw_only=True):
     """Everything a journal says, folded."""
 
     run: str = ""
     manifest: str = ""
     target: str = ""
     asked: Asked | None = None
-    place: str = ""  # where something was last bought from
-    batches: dict[str, Batch] = {}
+    inode: str = ""  # of the journal, when a batch was last bought
+    batches: dict[str, BatchRecord] = {}
     foreign: set[str] = set()
     duplicates: list[Duplicate] = []
     tried: list[int] = []  # reservations of trials without an answer
@@ -103,14 +104,14 @@ class State(msgspec.Struct, kw_only=True):
                     )
                 self.asked = event
             case Intent(nonce=nonce):
-                self.place = event.place
-                self.batches[nonce] = Batch(
+                self.inode = event.inode
+                self.batches[nonce] = BatchRecord(
                     nonce=nonce,
                     rep=event.rep,
                     ranges=event.ranges,
                     rows=event.rows,
                     reserve=event.reserve,
-                    most=event.most,
+                    max_row_cost=event.max_row_cost,
                     intended=event.at,
                 )
             case Uploaded():
@@ -122,19 +123,19 @@ class State(msgspec.Struct, kw_only=True):
             case Exported():
                 self._change(event.nonce, state="exported", file=event.file)
             case Ended():
-                self._change(event.nonce, state="ended", word=event.state)
+                self._change(event.nonce, state="ended", provider_status=event.status)
             case Stored():
                 self._change(event.nonce, state="stored", stored=event)
             case Late():
                 self._add(event)
             case Looked():
-                self._change(event.nonce, looked=event.at)
+                self._change(event.nonce, rechecked_at=event.at)
             case Void():
-                self._change(event.nonce, state="void", word=event.reason, closed=event.at)
+                self._change(event.nonce, state="void", reason=event.reason, closed=event.at)
             case Rejected():
-                self._change(event.nonce, state="rejected", word=event.reason)
+                self._change(event.nonce, state="rejected", reason=event.reason)
             case Unresolved():
-                self._change(event.nonce, state="unresolved", word=event.reason, candidates=event.candidates)
+                self._change(event.nonce, state="unresolved", reason=event.reason, candidates=event.candidates)
             case Cancelling():
                 self._change(event.nonce, cancelling=True)
             case Foreign():
@@ -188,13 +189,20 @@ class State(msgspec.Struct, kw_only=True):
                     counts[batch.rep, row] = counts.get((batch.rep, row), 0) + 1
         return counts
 
-    def open(self) -> list[Batch]:
+    def open(self) -> list[BatchRecord]:
         """The batches that are not settled."""
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
-    def pending(self) -> list[Batch]:
+    def pending(self) -> list[BatchRecord]:
         """The open batches that time will settle, without anybody's help."""
         return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
+
+    def batch_counts(self) -> dict[str, int]:
+        """How many batches are in each state."""
+        counts: dict[str, int] = {}
+        for batch in self.batches.values():
+            counts[batch.state] = counts.get(batch.state, 0) + 1
+        return counts
 
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
@@ -222,7 +230,7 @@ def line(event: AnyEvent, seq: int, previous: int) -> tuple[bytes, int]:
     return b"%08x %s\n" % (crc, body), crc
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class JournalContent(msgspec.Struct, frozen=True, kw_only=True):
     """What a journal file holds: its events, how many of its bytes are good, and where its chain stands."""
 
     events: list[AnyEvent]
@@ -230,7 +238,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     crc: int
 
 
-def read(content: bytes, name: str) -> Reading:
+def read(content: bytes, name: str) -> JournalContent:
     """The events in a journal file; a torn last line is left out, any other damage is an error."""
     events: list[AnyEvent] = []
     good = crc = 0
@@ -246,7 +254,7 @@ def read(content: bytes, name: str) -> Reading:
         good = end + 1
     if events and (not isinstance(events[0], Opened) or events[0].format != FORMAT):
         raise DataError(f"{name} is of another format than {FORMAT}: use the version of batchbench that wrote it")
-    return Reading(events=events, good=good, crc=crc)
+    return JournalContent(events=events, good=good, crc=crc)
 
 
 def _torn(content: bytes, start: int, seq: int, previous: int) -> bool:
@@ -271,9 +279,9 @@ def _checked(text: bytes, seq: int, previous: int) -> tuple[AnyEvent, int] | Non
     return _decode(event), int(crc, 16)
 
 
-def replay(events: Iterable[AnyEvent]) -> State:
+def replay(events: Iterable[AnyEvent]) -> RunState:
     """The state that events add up to."""
-    state = State()
+    state = RunState()
     for event in events:
         state.apply(event)
     return state

@@ -4,14 +4,14 @@ import re
 
 from batchbench.runs import journal
 from batchbench.runs.events import Ranges
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
 
 ATTEMPTS = 3  # how often a row is asked before it is given up
 TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
 _not_todo = re.compile(rb"[^\0]")
 
 
-def row_states(state: State, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
+def row_states(state: RunState, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
     """For each repetition, what has become of each of the first `rows` rows, read from the files."""
     table = [bytearray(rows) for _ in range(repetitions)]
     for batch in state.batches.values():

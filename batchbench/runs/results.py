@@ -34,17 +34,18 @@ class Segment:
         self._compressor = zstd.ZstdCompressor(level=3)
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self._name = _name_in_ids(nonce)
+        self._prefix = _id_prefix(nonce)
         self._tail = b""
-        self.worth = 0, 0  # ids of the batch, and bytes, in what was taken
+        self.completeness = 0, 0  # ids of the batch, and bytes, taken so far
         with explained(self._path):
             self._file = self._scratch.open("wb")
 
     def take(self, piece: bytes) -> None:
         """Keep the next piece."""
-        seen = self._tail + piece  # a name may be split between two pieces
-        self._tail = seen[1 - len(self._name) :]
-        self.worth = self.worth[0] + seen.count(self._name), self.worth[1] + len(piece)
+        seen = self._tail + piece  # an id may be split between two pieces
+        self._tail = seen[1 - len(self._prefix) :]
+        ids, size = self.completeness
+        self.completeness = ids + seen.count(self._prefix), size + len(piece)
         try:
             packed = self._compressor.compress(piece)
         except zstd.ZstdError as error:  # any bytes can be packed
@@ -112,16 +113,16 @@ def blocks(path: Path) -> Iterator[bytes]:
             yield left
 
 
-def worth(path: Path, nonce: str) -> tuple[int, int]:
-    """How many ids of a batch a kept result file holds, and how long it is: a fuller copy has more of that."""
-    name, ids, size = _name_in_ids(nonce), 0, 0
+def completeness(path: Path, nonce: str) -> tuple[int, int]:
+    """How many ids of a batch a kept result file holds, and its bytes: of two downloads, the larger one is fuller."""
+    prefix, ids, size = _id_prefix(nonce), 0, 0
     for block in blocks(path):
-        ids += block.count(name)
+        ids += block.count(prefix)
         size += len(block)
     return ids, size
 
 
-def _name_in_ids(nonce: str) -> bytes:
+def _id_prefix(nonce: str) -> bytes:
     return f'"{nonce}-'.encode()
 
 

@@ -1,4 +1,4 @@
-"""IO: HTTP calls to a provider: keys, timeouts, retries, error mapping, redaction. The only importer of aiohttp.
+"""IO: HTTP calls to a provider: keys, timeouts, retries, error mapping, redaction. The only user of aiohttp's client.
 
 A call has one of three outcomes: an answer; a refusal, which proves that the provider did nothing (`Refused`); or a
 lost reply, after which the outcome is unknown (`LostReply`). Calls that only read are repeated. A call that buys is

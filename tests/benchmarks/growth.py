@@ -33,7 +33,7 @@ NAMES = (2, 15, 148, 800)
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU seconds of one stage at several sizes, less those of starting a process, and the exponent that fits them."""
+    """CPU seconds of one stage at several sizes without the start of the process, and the fitted exponent."""
 
     stage: str
     sizes: list[int]
@@ -70,7 +70,7 @@ def curves(results: list[Result]) -> list[Curve]:
 
 def _curve(stage: str, results: list[Result]) -> Curve:
     points = [(result.size, _cpu(result.ours)) for result in results]
-    start = points[0][1]  # the smallest size is hardly more than the start of a process
+    start = points[0][1]  # at the smallest size, the start of the process dominates
     xs = [math.log(size) for size, _ in points[1:]]
     ys = [math.log(max(cpu - start, 0.01)) for _, cpu in points[1:]]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)

@@ -143,7 +143,7 @@ def test_sentences_that_share_a_pass_are_answered_as_if_alone(made: dict[str, Pa
 
     runtime = runtimes.load(str(made["bert"]))
     texts = [f"The {'very ' * number}old nurse said that [MASK] was late." for number in range(40)]
-    asked = filling.questions(runtime, texts, [("she", "the old nurses")] * len(texts))
+    asked = filling.encode_prompts(runtime, texts, [("she", "the old nurses")] * len(texts))
     assert [len(one.rows) for one in asked] == [2] * len(texts)
     together = filling.answers(runtime, asked)
     for one, other in zip(together, [filling.answers(runtime, [each])[0] for each in asked], strict=True):
@@ -156,13 +156,13 @@ def test_every_sentence_is_in_one_pass_and_no_pass_is_mostly_padding(made: dict[
 
     runtime = runtimes.load(str(made["bert"]))
     texts = [f"The {'very ' * (number % 90)}old nurse said that [MASK] was late." for number in range(400)]
-    asked = filling.questions(runtime, texts, [("she", "the old nurses")] * len(texts))
+    asked = filling.encode_prompts(runtime, texts, [("she", "the old nurses")] * len(texts))
     passes = list(filling.passes(asked))
     assert sorted(number for numbers in passes for number in numbers) == list(range(400))
     wide = [max(asked[number].longest for number in numbers) for numbers in passes]
     padded = sum(2 * len(numbers) * length for numbers, length in zip(passes, wide, strict=True))
     assert padded < 1.1 * sum(len(row.ids) for one in asked for row in one.rows)
-    assert all(2 * len(numbers) * length <= filling.TOKENS for numbers, length in zip(passes, wide, strict=True))
+    assert all(2 * len(numbers) * length <= filling.PASS_TOKENS for numbers, length in zip(passes, wide, strict=True))
 
 
 def metrics(batchbench: Run, home: Path, model: str, probe: str = "wino_bias") -> dict[str, object]:
@@ -309,7 +309,7 @@ def test_a_sentence_that_is_too_long_fails_and_says_why(batchbench: Run, own_hom
 
     for name in made:
         runtime = runtimes.load(str(made[name]))
-        assert runtime.spelling.longest == 128
+        assert runtime.vocabulary.max_tokens == 128
     short = own_home / "short"
     shutil.copytree(made["bert"], short)
     config = json.loads((short / "tokenizer_config.json").read_text())
@@ -320,7 +320,7 @@ def test_a_sentence_that_is_too_long_fails_and_says_why(batchbench: Run, own_hom
     manifest = own_home / "manifests" / Path(report["run"]).parent.name
     rows = pl.read_parquet(manifest / "*.parquet").select("prompt", "mask1", "mask2").rows()
     pairs: list[filling.Pair | None] = [(one, two) for _, one, two in rows]
-    asked = filling.questions(runtime, [prompt for prompt, _, _ in rows], pairs)
+    asked = filling.encode_prompts(runtime, [prompt for prompt, _, _ in rows], pairs)
     # A sentence that fits may have a candidate that makes it too long.
     assert report["failed"] == sum(one.longest > 16 for one in asked) > sum(len(one.ids) > 16 for one in asked) > 0
     assert report["answered"] == 1018 - report["failed"] > 0

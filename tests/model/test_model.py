@@ -74,7 +74,7 @@ LOSSY = [
 ]
 EVENTS = [kind.__name__.lower() for kind in get_args(AnyEvent)]
 DEADLY = [
-    *(f"{step}-{event}" for event in EVENTS for step in ("before", "mid", "after")),
+    *(f"{step}-{event}" for event in EVENTS for step in ("before", "torn", "after")),
     *("once-before-send", "once-after-reply", "download-piece", "answers-before", "answers-after"),
     *("segment-written", "segment-synced", "segment-renamed"),
 ]
@@ -260,8 +260,8 @@ class Life(RuleBasedStateMachine):
                 self.resolve()
         assert client.error is None, client.error
         told = client.status()
-        assert client.work is not None
-        assert (client.work.todo(), client.work.standing().in_flight) == (0, 0)
+        assert client.account is not None
+        assert (client.account.todo(), client.account.progress().in_flight) == (0, 0)
         assert self.lossy or told["answered"] == told["asked"], told
         self.world.audit(status=told)
         self.world.wait(DAY)

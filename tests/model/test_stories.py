@@ -95,6 +95,19 @@ def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(ma
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_buying_goes_on_after_a_listing_shows_batches_that_were_not_found_before(make: Make, dialect: str) -> None:
+    """The 404 replies were never forgotten, and the run waited for ever."""
+    world = make(dialect, size=3, open_batches=3)
+    world.faults([Rule(do="list-lag", seconds=100), Rule(do="poll-404", first=2)])
+    client = world.start(4)
+    world.wait(3 * DAY)
+    assert world.finished()
+    assert client.error is None
+    assert client.status()["answered"] == 12
+    world.audit()
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_a_copy_that_a_killed_process_had_noted_is_stopped(make: Make, dialect: str) -> None:
     """Nobody looked at it again, and it ran to its end."""
     world = make(dialect)

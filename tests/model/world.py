@@ -20,24 +20,26 @@ from batchbench.core import crash_points as crash
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Clock, Wish, Work
+from batchbench.dispatch import Account, Budget, Clock, Plan
 from batchbench.emulator.faults import Faults, Rule
 from batchbench.emulator.ledger import events as ev
 from batchbench.emulator.server.context import Desk, Settings
 from batchbench.emulator.server.limits import Delays
 from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
-from batchbench.providers.interface import Limits
+from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
+from batchbench.runs.journal import RunState
 from batchbench.transport import client
 from tests.auditor.invariants import audit, load
+from tests.dispatch.scene import tear_last_line
 from tests.model.loop import Loop, virtual
 
 Json = dict[str, Any]
-Act = Callable[[Work], Awaitable[None]]
+Act = Callable[[Account, Calls], Awaitable[None]]
 TOKEN = "sk-canary-5a0d"
 PORT = 8080
 PRICE = Price(input=75_000, output=300_000, source="test")  # the emulator's own
@@ -140,20 +142,24 @@ class World:
     # -- the client ----------------------------------------------------------------------------------------
 
     def start(
-        self, items: int, repetitions: int = 1, budget: int | None = None, act: "Act | None" = None, **wishes: Any
+        self, items: int, repetitions: int = 1, budget: int | None = None, act: "Act | None" = None, **wanted: Any
     ) -> "Client":
         """Type the command, or another."""
         assert self.client is None
         self.dead = False
-        self.rebuys += bool(wishes.get("rebuy_missing"))
+        self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
-        wish = Wish(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wishes)
-        self.client = Client(self, wish, act)
+        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wanted)
+        self.client = Client(self, plan, act)
         return self.client
 
     def settle(self, nonce: str, answer: str) -> None:
         """Say what became of a batch that nobody else can tell of."""
-        self.start(0, act=lambda work: dispatch.resolve(work, nonce, answer))
+
+        async def act(account: Account, _: Calls) -> None:
+            dispatch.resolve(account.run, nonce, answer, self.loop.wall())
+
+        self.start(0, act=act)
         self.wait(1)
         assert self.finished()
 
@@ -180,10 +186,12 @@ class World:
 
     def _point(self, name: str) -> None:
         place, left = self.deadly
-        if name == place and not self.dead:
+        if name == place.replace("torn-", "after-") and not self.dead:
             self.deadly = (place, left - 1)
             if left <= 1:
                 self.deadly = ("", 0)
+                if place.startswith("torn-"):
+                    tear_last_line(self.store.home)
                 self._die()
         if self.dead:
             raise Killed(name)
@@ -194,10 +202,10 @@ class World:
     def folder(self) -> Path:
         return self.store.cache / self.manifest_folder.name / self.target.slug
 
-    def state(self) -> journal.State:
+    def state(self) -> RunState:
         """What the journal says to whoever reads it now."""
         path = self.folder / "journal"
-        return journal.replay(read_journal(path).events) if path.exists() else journal.State()
+        return journal.replay(read_journal(path).events) if path.exists() else RunState()
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
@@ -212,12 +220,12 @@ class World:
 class Client:
     """One start of the program."""
 
-    def __init__(self, world: World, wish: Wish, act: Act | None) -> None:
+    def __init__(self, world: World, plan: Plan, act: Act | None) -> None:
         self.world = world
-        self.wish = wish
+        self.plan = plan
         self.error: BaseException | None = None
         self.run: Run | None = None
-        self.work: Work | None = None
+        self.account: Account | None = None
         self.stop = anyio.Event()
         self.task = world.loop.create_task(self._live(act or self._dispatch))
 
@@ -229,11 +237,11 @@ class Client:
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
             async with api.running():
-                self.work = Work(self.run, world.provider, world.limits, api, self.wish, clock)
-                await act(self.work)
+                self.account = Budget(self.plan.budget).join(self.run, self.plan, world.limits, clock)
+                await act(self.account, api)
 
-    async def _dispatch(self, work: Work) -> None:
-        await dispatch.dispatch(work, self.stop, lambda _: None)
+    async def _dispatch(self, account: Account, calls: Calls) -> None:
+        await dispatch.dispatch(account, self.world.provider, calls, self.stop, lambda _: None)
 
     def judge(self) -> None:
         """Whatever a client ends with is something that it can tell a person, unless it was killed."""
@@ -253,11 +261,11 @@ class Client:
     def status(self) -> Json:
         """How many rows ended how, as `status --json` has it."""
         assert self.run is not None
-        assert self.work is not None
-        rows, wish = self.work.standing(), self.wish
-        counts = outcomes(self.run.folder, self.run.state, wish.rows, wish.repetitions)
+        assert self.account is not None
+        rows, plan = self.account.progress(), self.plan
+        counts = outcomes(self.run.folder, self.run.state, plan.rows, plan.repetitions)
         assert sum(counts.values()) == rows.done
-        assert rows.done + rows.in_flight + rows.missing + self.work.todo() == rows.rows
+        assert rows.done + rows.in_flight + rows.missing + self.account.todo() == rows.rows
         return {
             "asked": rows.rows,
             "answered": counts["answered"] + counts["truncated"],

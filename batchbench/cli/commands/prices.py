@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     store = output.store(args)
     if args.verb == "refresh":
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        fresh = prices.regenerated(today)
+        fresh = prices.generate(today)
         store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
     table = prices.snapshot(store.prices)
     if args.json:

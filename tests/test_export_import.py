@@ -13,6 +13,7 @@ import pytest
 
 from batchbench import cli
 from tests.conftest import Run
+from tests.dispatch.scene import tear_last_line
 from tests.emulator.driver import Emulator
 
 Json = dict[str, Any]
@@ -35,6 +36,13 @@ class Desk:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.main(line)
         return subprocess.CompletedProcess(line, code, out.getvalue(), err.getvalue())
+
+    def die(self, place: str, *words: str | Path) -> None:
+        """Run a command that is killed at a crash point; `torn-EVENT` leaves half of that event's line."""
+        killed = self(*words, env={"PATH": "", "BATCHBENCH_CRASH": place.replace("torn-", "after-")})
+        assert killed.returncode == -9, (place, killed)
+        if place.startswith("torn-"):
+            tear_last_line(self.home)
 
     def json(self, *words: str | Path) -> Any:
         ran = self(*words, "--json")
@@ -130,15 +138,14 @@ def test_an_export_can_be_given_up(desk: Desk) -> None:
     assert desk("import", desk.results("new.jsonl", [*desk.answered(other)])).returncode == 0
 
 
-DEATHS = [f"{step}-{event}:2" for event in ("intent", "exported") for step in ("before", "mid", "after")]
+DEATHS = [f"{step}-{event}:2" for event in ("intent", "exported") for step in ("before", "torn", "after")]
 
 
 @pytest.mark.full
 def test_an_export_killed_anywhere_leaves_no_file_that_nobody_knows(desk: Desk) -> None:
     for number, place in enumerate(DEATHS, 1):
         words = ("export", *GEST, *PRICE, "-o", desk.out, "--batch-size", "3", "--sample-k", str(10 * number))
-        killed = desk(*words, env={"PATH": "", "BATCHBENCH_CRASH": place})
-        assert killed.returncode == -9, (place, killed)
+        desk.die(place, *words)
         assert desk(*words).returncode == 0
     lines = [json.loads(line) for file in desk.out.iterdir() for line in file.read_text().splitlines()]
     rows = sorted(int(line["custom_id"].split("-")[1]) for line in lines)
@@ -148,14 +155,13 @@ def test_an_export_killed_anywhere_leaves_no_file_that_nobody_knows(desk: Desk) 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "place", ["segment-written", "segment-renamed", "answers-before", "answers-after", "mid-stored", "after-stored"]
+    "place", ["segment-written", "segment-renamed", "answers-before", "answers-after", "torn-stored", "after-stored"]
 )
 def test_an_import_killed_anywhere_is_taken_up_again(desk: Desk, place: str) -> None:
     (file,) = desk.export()
     lines = desk.answered(file)
     halves = [desk.results("one.jsonl", [*lines[:9]]), desk.results("two.jsonl", [*lines[9:]])]
-    killed = desk("import", *halves, env={"PATH": "", "BATCHBENCH_CRASH": f"{place}:1"})
-    assert killed.returncode == -9, killed
+    desk.die(f"{place}:1", "import", *halves)
     again = desk("import", desk.results("whole.jsonl", [*lines]))
     assert again.returncode == (2 if place == "after-stored" else 0), again  # then it was all done
     assert desk.status()["answered"] == len(lines)
