@@ -111,10 +111,9 @@ class Screen:
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
-        self._watchdog = Watchdog(terminal.note)
 
     def __enter__(self) -> "Screen":
-        self._stack.enter_context(self._watchdog)
+        self._watchdog = self._stack.enter_context(Watchdog(self._note))
         if self._live:
             from rich.console import Console
             from rich.live import Live

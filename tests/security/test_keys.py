@@ -107,7 +107,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     secret = Secret(KEY)
     target = Target(provider="openai", model="m", max_tokens=1)
     provider = providers.load("openai")
-    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret)
+    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret, local=True)
     for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
     for store in (pickle.dumps, copy.deepcopy, json.dumps):
