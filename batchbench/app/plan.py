@@ -17,8 +17,7 @@ from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers import target
-from batchbench.providers.target import Target
-from batchbench.runs.settings import changed_options, changed_params
+from batchbench.providers.target import Target, changed_options, changed_params
 
 ONE_TOKEN = {"max_tokens": 1, "top_logprobs": 20}  # 20: the most alternatives that providers give
 NOT_PARAMETERS = {

@@ -14,12 +14,11 @@ from batchbench.core import money
 from batchbench.core.store import POLARS_ERRORS, Store
 from batchbench.errors import DataError, UsageError
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.providers.target import Target
+from batchbench.providers.target import Target, changed_options, changed_params
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import RunState
-from batchbench.runs.settings import changed_options, changed_params
 
 NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 DATED_EVENTS = (events.Intent, events.Stored)  # the first and the last of them give a run's dates
