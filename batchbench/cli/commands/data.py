@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
@@ -17,18 +17,20 @@ checked against a pinned sha256.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command and its four verbs."""
-    parser = output.command(commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION)
+    parser = options.command(
+        commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION
+    )
     verbs = parser.add_subparsers(metavar="VERB")
-    output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
-    pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
+    options.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
+    pull = options.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
+    adding = options.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
     adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
-    verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
+    verify = options.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
 
 
@@ -36,7 +38,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
     from batchbench.compile import catalogue
 
-    store = output.store(args)
+    store = options.store(args)
     rows = [
         {
             "name": dataset.name,
@@ -65,7 +67,7 @@ def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
     from batchbench.compile import catalogue
 
-    store = output.store(args)
+    store = options.store(args)
     pulled = []
     for name in args.names or catalogue.CATALOGUE:
         dataset = catalogue.find(name)
@@ -83,7 +85,7 @@ def run_add(args: argparse.Namespace) -> int:
     """Use a file from disk."""
     from batchbench.compile import catalogue
 
-    added = catalogue.add(output.store(args), catalogue.find(args.name), args.file, trust=args.trust)
+    added = catalogue.add(options.store(args), catalogue.find(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -95,7 +97,7 @@ def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
     from batchbench.compile import catalogue
 
-    store = output.store(args)
+    store = options.store(args)
     verified: list[str] = []
     missing: list[str] = []
     for name in args.names or catalogue.CATALOGUE:
