@@ -1,17 +1,19 @@
-"""Messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
+"""Errors, messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from batchbench.cli.output import stderr
+from batchbench.cli.output import show_json
 from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
+from batchbench.core.keys import hide
 from batchbench.core.text import sanitize
 
 if TYPE_CHECKING:
@@ -19,9 +21,45 @@ if TYPE_CHECKING:
 
     from batchbench.app.voice import Report
     from batchbench.dispatch import Progress
+    from batchbench.errors import BatchbenchError
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
+LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
 MARGIN = 4  # lines of the terminal that the table leaves free
+
+
+def stderr(message: str) -> None:
+    """Print a message on stderr."""
+    try:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # the reader has gone; the command continues
+
+
+def abandon(stream: TextIO) -> None:
+    """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def complain(errors: Sequence["BatchbenchError | None"]) -> int:
+    """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
+    raised = [error for error in errors if error is not None]
+    for message in dict.fromkeys(map(_one_line, raised)):
+        stderr(f"batchbench: {message}")
+    return raised[0].exit_code if raised else 0
+
+
+def fail(error: "BatchbenchError", *, json: bool) -> int:
+    """Print the error that ends the program; its exit code."""
+    if json:
+        show_json({"error": _one_line(error), "exit_code": error.exit_code})
+    return complain([error])
+
+
+def _one_line(error: "BatchbenchError") -> str:
+    message = " ".join(str(error).split())
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
 
 
 class Terminal(msgspec.Struct, frozen=True):

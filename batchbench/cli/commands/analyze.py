@@ -38,9 +38,9 @@ have `logprobs` ({"token", "logprob"}).
 NOTHING = "–"
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(
+    parser = options.command(
         commands, "analyze", run, help="metrics, intervals and marks from answers", description=DESCRIPTION
     )
     parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`")
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import AnalysisRequest
 
     request = options.struct(AnalysisRequest, args, params=options.params(args.params))
-    analyses, comparisons = analyze(request, output.store(args), Terminal(quiet=args.quiet))
+    analyses, comparisons = analyze(request, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0

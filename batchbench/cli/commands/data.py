@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
@@ -17,18 +17,20 @@ checked against a pinned sha256.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command and its four verbs."""
-    parser = output.command(commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION)
+    parser = options.command(
+        commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION
+    )
     verbs = parser.add_subparsers(metavar="VERB")
-    output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
-    pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
+    options.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
+    pull = options.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
+    adding = options.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
     adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
-    verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
+    verify = options.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
 
 
@@ -37,7 +39,7 @@ def run_list(args: argparse.Namespace) -> int:
     from batchbench.compile.catalogue import CATALOGUE
     from batchbench.compile.data_cache import missing_files
 
-    store = output.store(args)
+    store = options.store(args)
     rows = [
         {
             "name": dataset.name,
@@ -67,7 +69,7 @@ def run_pull(args: argparse.Namespace) -> int:
     from batchbench.compile.catalogue import CATALOGUE, find_dataset
     from batchbench.compile.data_cache import missing_files, pull_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     pulled = []
     for name in args.names or CATALOGUE:
         dataset = find_dataset(name)
@@ -86,7 +88,7 @@ def run_add(args: argparse.Namespace) -> int:
     from batchbench.compile.catalogue import find_dataset
     from batchbench.compile.data_cache import add_file
 
-    added = add_file(output.store(args), find_dataset(args.name), args.file, trust=args.trust)
+    added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -99,7 +101,7 @@ def run_verify(args: argparse.Namespace) -> int:
     from batchbench.compile.catalogue import CATALOGUE, find_dataset
     from batchbench.compile.data_cache import verify_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     verified: list[str] = []
     missing: list[str] = []
     for name in args.names or CATALOGUE:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.emulator import TOKEN_VARIABLE
 from batchbench.errors import UsageError, unknown
 
@@ -52,7 +52,7 @@ prices
 EPILOG = f"Every start makes a new key. Set {TOKEN_VARIABLE} to choose the key, for example to keep it after a restart."
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "emulate",

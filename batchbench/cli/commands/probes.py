@@ -4,15 +4,15 @@ import argparse
 import types
 import typing
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 
 if typing.TYPE_CHECKING:
     from batchbench.probes.kit.probe import Params
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(
+    parser = options.command(
         commands,
         "probes",
         run,
