@@ -14,7 +14,7 @@ from batchbench.probes.kit.probe import KeyMetric
 from batchbench.report import axis, forest, formats, panels, shares
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, escaped, tag
-from batchbench.report.shares import Share
+from batchbench.report.shares import LabelShare
 
 
 def estimate(value: float | None, half: float = 0.1) -> MetricEstimate:
@@ -188,7 +188,7 @@ def test_every_probe_has_views_of_its_groups(name: str) -> None:
 
 def test_dots_of_all_series_are_drawn_and_described() -> None:
     several = [
-        Share(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
+        LabelShare(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
         for series, share in {"male": 0.6, "female": 0.4}.items()
     ]
     figure = panels.dots("a model", ["high"], ["male", "female"], several, 1.0, {"male": "men"})
