@@ -24,7 +24,7 @@ PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
 def results(content: bytes) -> None:
     """A result line is decoded or refused."""
     for provider in PROVIDERS:
-        ingest._decoded(content, provider.decode)
+        ingest._decode_line(content, provider.decode)
         ingest._unparsed(content)
 
 

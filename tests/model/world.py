@@ -16,7 +16,7 @@ from aiohttp import web
 
 from batchbench import dispatch, providers
 from batchbench.compile.manifest import read_manifest
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
@@ -56,7 +56,7 @@ class World:
     def __init__(self, folder: Path, manifests: Path, dialect: str, limits: Limits, seed: int = 0) -> None:
         self._leave = ExitStack()
         self.loop: Loop = self._leave.enter_context(virtual(seed))
-        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash, "point", self._point)
+        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
         self.dialect = dialect
         self.limits = limits
         self.provider = providers.load(dialect)
