@@ -1,4 +1,4 @@
-"""The packages are layers: each imports only those below it, no module imports itself in a circle, help is light."""
+"""The packages are layers: each imports only those below it, imports form no cycle, and help loads quickly."""
 
 import ast
 import subprocess
@@ -56,7 +56,7 @@ def imports(path: Path) -> set[str]:
 
 
 def _module(name: str) -> str:
-    """The module of batchbench that a dotted name is, or is defined in; empty if it is none."""
+    """The module of batchbench that a dotted name is or is defined in; empty for other packages."""
     inside = name.removeprefix("batchbench.") if name.startswith("batchbench.") else ""
     return inside if inside in MODULES else inside.rpartition(".")[0]
 
@@ -71,7 +71,7 @@ def test_a_module_imports_only_from_its_own_package_and_those_below(module: str)
     assert not above
 
 
-def test_no_import_leads_back_to_where_it_started() -> None:
+def test_imports_form_no_cycle() -> None:
     graph = {module: imports(path) - {module} for module, path in MODULES.items()}
     TopologicalSorter(graph).prepare()
 

@@ -37,6 +37,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     base_url: str
     key: Secret
+    local: bool  # on this machine
 
 
 def price(options: Options, store: Store, target: Target) -> Price:
@@ -49,13 +50,14 @@ def price(options: Options, store: Store, target: Target) -> Price:
         return Price(input=0, output=0, source="a model on this machine")
     if target.provider == "chat" and is_loopback(target.base_url or ""):
         return Price(input=0, output=0, source="a server on this machine")
-    return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
+    return prices.batch_price(prices.snapshot(store.prices), target.provider, target.model)
 
 
 def find_contact(options: Options, store: Store, target: Target) -> Contact:
     """Find the address and the key of a target; start the emulator if the target is emulated and it does not run."""
     provider = providers.load(target.provider)
-    limits, key, url = provider.limits, Secret(""), target.base_url or provider.base_url
+    limits, url = provider.limits, target.base_url or provider.base_url
+    local = target.emulated or is_loopback(url)
     if target.emulated:
         from batchbench import emulator
 
@@ -67,15 +69,16 @@ def find_contact(options: Options, store: Store, target: Target) -> Contact:
         from batchbench.transport import mlm
 
         mlm.check_installed(target.model)
+        key = Secret("")
     else:
         key = _key(target, provider)
-        if is_loopback(url) and target.provider != "chat":
+        if local and target.provider != "chat":
             limits = msgspec.structs.replace(limits, poll=LOCAL_POLL)
     if options.settle is not None:
         limits = msgspec.structs.replace(limits, settle=options.settle)
     if options.batch_size is not None:
         limits = msgspec.structs.replace(limits, requests=min(options.batch_size, limits.requests))
-    return Contact(target=target, provider=provider, limits=limits, base_url=url, key=key)
+    return Contact(target=target, provider=provider, limits=limits, base_url=url, key=key, local=local)
 
 
 def _key(target: Target, provider: Provider) -> Secret:

@@ -25,7 +25,6 @@ from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.dispatch import Account, Budget, Plan
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
-from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import RunState
@@ -91,9 +90,13 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
             voice.note(warning)
         for run, (nonce, answer) in product(opened, resolutions):
             dispatch.resolve(run, nonce, answer, time.time())
-        together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), store, voice)
-        anyio.run(together.run, purchase.budget)
-        return [task.finished(stopped=together.stopped) for task in together.tasks]
+        budget = Budget(purchase.budget)  # every run joins it before any run buys: what each has spent so far counts
+        accounts = [
+            budget.join(run, job.plan, job.contact.limits, Clock()) for run, job in zip(opened, jobs, strict=True)
+        ]
+        tasks = list(map(_Task, range(len(jobs)), jobs, accounts))
+        stopped = anyio.run(_Dispatches(tasks, store, voice).run, purchase.budget)
+        return [task.finished(stopped=stopped) for task in tasks]
 
 
 def open_planned(planned: PlannedRun, store: Store) -> contextlib.AbstractContextManager[Run]:
@@ -106,10 +109,9 @@ def _job(planned: PlannedRun, purchase: Purchase, store: Store) -> Job:
     """Look up price and key; start the emulator if the target needs it."""
     plan = make_plan(planned, purchase, store)
     contact = find_contact(planned.options, store, planned.target)
-    local = is_loopback(contact.base_url)
     plan = msgspec.structs.replace(
         plan,
-        trial=purchase.trial == "always" or (purchase.trial == "auto" and not local),
+        trial=purchase.trial == "always" or (purchase.trial == "auto" and not contact.local),
         detach=purchase.detach and contact.provider.name not in LOCAL,
     )
     return Job(planned=planned, contact=contact, plan=plan)
@@ -147,18 +149,17 @@ def parse_resolutions(purchase: Purchase, runs: Sequence[PlannedRun], store: Sto
 class _Task:
     """One run while it is dispatched."""
 
-    def __init__(self, number: int, job: Job, run: Run) -> None:
+    def __init__(self, number: int, job: Job, account: Account) -> None:
         self.number = number
         self.job = job
-        self.run = run
-        self.account: Account
+        self.account = account
         self.error: BatchbenchError | None = None
         self.seconds = 0.0
 
     def finished(self, *, stopped: bool) -> Finished:
         """How the run ended; `stopped`: the user interrupted the program."""
         result = _result(self)
-        error = self.error or _shortfall(result, self.run.state, stopped=stopped)
+        error = self.error or _shortfall(result, self.account.run.state, stopped=stopped)
         return Finished(msgspec.structs.replace(result, error=None if error is None else str(error)), error)
 
 
@@ -166,29 +167,24 @@ class _Dispatches:
     """All runs of one command, dispatched at once."""
 
     def __init__(self, tasks: list[_Task], store: Store, voice: Voice) -> None:
-        self.tasks = tasks
-        self.stopped = False
+        self._tasks = tasks
         self._store = store
         self._voice = voice
-        self._rate_limits: dict[
-            str, RateLimit
-        ] = {}  # by chat server: runs at the same one share what they learn about it
+        self._stop = anyio.Event()
+        self._rate_limits: dict[str, RateLimit] = {}  # by chat server: its runs share what they learn about it
 
-    async def run(self, limit: int | None) -> None:
-        """Dispatch every run to its end, or until a signal stops them."""
-        self._stop, budget = anyio.Event(), Budget(limit)
-        for task in self.tasks:  # before any run buys: what every run has spent and reserved so far counts
-            task.account = budget.join(task.run, task.job.plan, task.job.contact.limits, Clock())
-        with self._voice.monitor([task.job.planned.name for task in self.tasks], limit) as monitor:
+    async def run(self, budget: int | None) -> bool:
+        """Dispatch every run to its end, or until a signal stops them; returns whether one did."""
+        with self._voice.monitor([task.job.planned.name for task in self._tasks], budget) as monitor:
             async with anyio.create_task_group() as background:
                 if threading.current_thread() is threading.main_thread():
                     background.start_soon(_stop_on_signal, self._stop)
                 background.start_soon(_tick, monitor)
                 async with anyio.create_task_group() as group:
-                    for task in self.tasks:
+                    for task in self._tasks:
                         group.start_soon(self._guarded, task, monitor)
                 background.cancel_scope.cancel()
-        self.stopped = self._stop.is_set()
+        return self._stop.is_set()
 
     async def _guarded(self, task: _Task, monitor: Monitor) -> None:
         """Dispatch one run, and keep its error."""
@@ -203,12 +199,12 @@ class _Dispatches:
             monitor.end(task.number)
 
     async def _dispatch(self, task: _Task, monitor: Monitor) -> None:
-        contact, run = task.job.contact, task.run
+        contact, folder = task.job.contact, task.account.run.folder
         chat = contact.provider.name == "chat"
         limit = self._rate_limits.setdefault(contact.base_url, RateLimit()) if chat else None
         show = partial(monitor.show, task.number)
         show(task.account.progress())
-        async with connected(contact, self._store, run.folder, self._voice, limit) as calls:
+        async with connected(contact, self._store, folder, self._voice, limit) as calls:
             await dispatch.dispatch(task.account, contact.provider, calls, self._stop, show)
 
 
@@ -243,20 +239,20 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
 
 
 def _result(task: _Task) -> RunResult:
-    planned, plan, state = task.job.planned, task.job.plan, task.run.state
-    counts = outcomes(task.run.folder, state, plan.rows, plan.repetitions)
+    planned, plan, run = task.job.planned, task.job.plan, task.account.run
+    counts = outcomes(run.folder, run.state, plan.rows, plan.repetitions)
     asked = plan.rows * plan.repetitions
     return RunResult(
         probe=planned.compiled.probe.name,
         model=planned.target.name,
-        run=str(task.run.folder),
+        run=str(run.folder),
         asked=asked,
         answered=counts["answered"] + counts["truncated"],
         refused=counts["refused"] + counts["filtered"],
         failed=counts["failed"],
         missing=asked - counts.total(),
-        spent_usd=state.spent() / money.MILLION,
-        reserved_usd=state.reserved(time.time(), task.job.contact.limits.window) / money.MILLION,
+        spent_usd=run.state.spent() / money.MILLION,
+        reserved_usd=task.account.reserved() / money.MILLION,
         seconds=round(task.seconds, 3),
         emulated=planned.target.emulated,
         sample_data=planned.compiled.manifest.sample_data,

@@ -1,27 +1,65 @@
-"""Messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
+"""Errors, messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from batchbench.cli.output import stderr
+from batchbench.cli.output import show_json
 from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
+from batchbench.core.keys import hide
 from batchbench.core.text import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from batchbench.app.voice import Report
     from batchbench.dispatch import Progress
+    from batchbench.errors import BatchbenchError
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
+LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
 MARGIN = 4  # lines of the terminal that the table leaves free
-Report = Callable[[int, int], None]  # done so far, and in all
+
+
+def stderr(message: str) -> None:
+    """Print a message on stderr."""
+    try:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # the reader has gone; the command continues
+
+
+def abandon(stream: TextIO) -> None:
+    """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def complain(errors: Sequence["BatchbenchError | None"]) -> int:
+    """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
+    raised = [error for error in errors if error is not None]
+    for message in dict.fromkeys(map(_one_line, raised)):
+        stderr(f"batchbench: {message}")
+    return raised[0].exit_code if raised else 0
+
+
+def fail(error: "BatchbenchError", *, json: bool) -> int:
+    """Print the error that ends the program; its exit code."""
+    if json:
+        show_json({"error": _one_line(error), "exit_code": error.exit_code})
+    return complain([error])
+
+
+def _one_line(error: "BatchbenchError") -> str:
+    message = " ".join(str(error).split())
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -35,7 +73,7 @@ class Terminal(msgspec.Struct, frozen=True):
             stderr(message)
 
     @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
+    def progress(self, what: str, unit: str = "") -> "Iterator[Report]":
         """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
         if self.quiet:
             yield lambda _done, _total: None
@@ -49,7 +87,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
+def _bar(what: str, unit: str) -> "Iterator[Report]":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -68,7 +106,7 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
 
 
 @contextmanager
-def _lines(what: str, unit: str) -> Iterator[Report]:
+def _lines(what: str, unit: str) -> "Iterator[Report]":
     line, printed = f"{what} ...", ""
     ended = threading.Event()
 
@@ -111,10 +149,9 @@ class Screen:
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
-        self._watchdog = Watchdog(terminal.note)
 
     def __enter__(self) -> "Screen":
-        self._stack.enter_context(self._watchdog)
+        self._watchdog = self._stack.enter_context(Watchdog(self._note))
         if self._live:
             from rich.console import Console
             from rich.live import Live

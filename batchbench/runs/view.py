@@ -18,6 +18,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run, read-only."""
 
     folder: Path
+    manifest_folder: Path
     manifest: Manifest | None  # None if it is not compiled here
     target: Target
     state: RunState
@@ -44,6 +45,12 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_run(store: Store, folder: Path) -> RunView:
     """Read the run in a folder."""
-    manifest = read_manifest(store.manifests / folder.parent.name)
-    target = read_run(folder / "run.json").target
-    return RunView(folder=folder, manifest=manifest, target=target, state=read_state(folder))
+    about = read_run(folder / "run.json")
+    manifest_folder = store.manifests / folder.parent.name
+    return RunView(
+        folder=folder,
+        manifest_folder=manifest_folder,
+        manifest=read_manifest(manifest_folder),
+        target=about.target,
+        state=read_state(folder),
+    )

@@ -1,14 +1,14 @@
-"""An outsider's proof that a run was paid for once, kept whole, and stayed within its budget.
+"""An independent proof that a run was paid for once, lost nothing, and stayed within its budget.
 
     python -m tests.auditor --ledger LEDGER --run RUN_FOLDER --manifest MANIFEST_FOLDER [--budget MICRO] [--rebuys N]
 
-Reads three things and believes none of them: what the emulated provider says it accepted and billed (the ledger), what
-the client kept (the run's folder), and what there was to ask (the manifest). It shares no code with the client, so that
-a misunderstanding of one is not repeated by the other. Every client batch in the ledger is taken to be of this run.
+Reads three sources and trusts none of them alone: what the emulated provider accepted and billed (the ledger), what the
+client kept (the run's folder), and what there was to ask (the manifest). It shares no code with the client, so both
+cannot have the same bug. It takes every batch in the ledger that the client owns for a batch of this run.
 
-What excuses a client is taken from the ledger where the ledger knows it: a copy of a batch only if somebody else made
-it, an answer that is missing only if it was not handed out, one that is damaged only as its fault damages it. That a
-lost answer was to be bought again is known to whoever typed it, who has to say how often (--rebuys).
+The ledger, where it can, decides what excuses the client: a second copy of a batch only if a fault made it, a missing
+answer only if the provider did not hand it out, a damaged answer only as its fault damages it. The ledger cannot know
+how often the user typed --rebuy-missing, so the caller says it (--rebuys).
 
-I11, that whatever the client said was kept is still there after a kill, is about what was said: a test listens.
+One promise is not checked here: an answer that the client has reported as kept survives a kill. Tests read the report.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.auditor`: a line per invariant; exit code 1 if one does not hold."""
+"""`python -m tests.auditor`: one line per invariant; exit code 1 if one is violated."""
 
 import argparse
 import json
@@ -12,17 +12,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.auditor",
         description=description,
-        epilog="\n".join(f"{name:4} {(check.__doc__ or '').splitlines()[0]}" for name, check in INVARIANTS.items()),
+        epilog="\n".join(f"{name}: {(check.__doc__ or '').splitlines()[0]}" for name, check in INVARIANTS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name in ("--ledger", "--run", "--manifest"):
         parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--budget", type=int, help="micro-dollars; default: what the journal says was allowed")
-    parser.add_argument("--rebuys", type=int, default=0, help="how often --rebuy-missing was typed")
-    parser.add_argument("--unfinished", action="store_true", help="the run was killed: batches may be open")
+    parser.add_argument("--budget", type=int, help="micro-dollars; default: the budget in the journal")
+    parser.add_argument("--rebuys", type=int, default=0, help="how often the user typed --rebuy-missing")
+    parser.add_argument("--unfinished", action="store_true", help="the run was killed, so batches may be open")
     parser.add_argument("--status", type=Path, help="one run's entry of `batchbench status --json`")
-    parser.add_argument("--before", type=Path, help="`snapshot` of an earlier audit: nothing may have happened since")
-    parser.add_argument("--key", default="", help="must be in no file")
+    parser.add_argument("--before", type=Path, help="`snapshot` of an earlier audit: nothing may have changed since")
+    parser.add_argument("--key", default="", help="must not be in any file")
     parser.add_argument("--json", action="store_true")
     args = vars(parser.parse_args())
     as_json = args.pop("json")
@@ -35,7 +35,7 @@ def main() -> int:
         for name, one in found["invariants"].items():
             problems = one["problems"]
             more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
-            print(f"{name:4} {'FAIL' if problems else 'ok  '} {one['looked_at']}")  # noqa: T201
+            print(f"{name:32} {'FAIL' if problems else 'ok  '} {one['looked_at']}")  # noqa: T201
             for problem in problems[:5]:
                 print(f"          {problem}")  # noqa: T201
             if more:

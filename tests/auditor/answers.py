@@ -1,4 +1,4 @@
-"""Every answer that was paid for is kept, once, as it came, and none but those."""
+"""The client keeps every answer it has paid for, once and unchanged, and keeps no other answers."""
 
 from collections import Counter
 
@@ -6,8 +6,8 @@ from tests.auditor.case import SETTLED, TRIES, Case, Check, Problems
 from tests.auditor.evidence import ALTERS, LOSES, REFUSES, SILENT, SPOILS, Row, Submission, digest, parsed, rows_of
 
 
-def i5(case: Case) -> Check:
-    """Every billed answer is kept with the same text, unless its line was damaged or is nowhere in what was fetched."""
+def every_billed_answer_is_kept(case: Case) -> Check:
+    """Every billed answer is kept with the same text, unless its line was damaged or never handed out."""
     faults = 0
     for batch in case.originals:
         faults += len(batch.faults)
@@ -24,13 +24,13 @@ def i5(case: Case) -> Check:
                 if fault not in SPOILS:
                     yield f"{custom_id} was billed and is kept as failed"
             elif not _is_the_text(batch, answer["text"] or "", text, fault):
-                yield f"{custom_id} was kept with another text"
+                yield f"{custom_id} is kept with another text than the billed one"
     yield from _charged_calls_are_kept(case)
     return f"{len(case.kept)} answers kept, {faults} lines damaged by the provider"
 
 
 def _is_the_text(batch: Submission, said: str, billed: str, fault: str | None) -> bool:
-    """Whether a kept text is the one that was billed, or what a fault is known to make of it."""
+    """Whether a kept text is the billed one, or the billed one as a known fault changes it."""
     texts = {billed}
     match fault:
         case "line-swapped":
@@ -43,20 +43,20 @@ def _is_the_text(batch: Submission, said: str, billed: str, fault: str | None) -
 
 
 def _charged_calls_are_kept(case: Case) -> Problems:
-    """Of single calls: what is in no result file is one of a row whose call is noted as lost, or a first question."""
+    """Single calls: a billed call without a result line is noted as lost, or is the trial question."""
     readings = [one for lines in case.readings.values() for found in lines.values() for one in found if one.call]
     for call, count in Counter(one.call for one in readings if case.calls_singly).items():
         if count > 1:
             yield f"{count} answers claim to be call {call}"
-    strangers = len(case.first_questions)
-    if strangers > len(case.journal.kind("tried")) and not case.unfinished:
-        yield f"{strangers} calls were billed, are not kept, and were not noted as lost"
+    unnoted = len(case.first_questions)
+    if unnoted > len(case.journal.kind("tried")) and not case.unfinished:
+        yield f"{unnoted} calls were billed, are not kept, and were not noted as lost"
 
 
-def i6(case: Case) -> Check:
-    """Every kept answer was billed by the batch that its nonce names, and every kept failure was the provider's word.
+def every_kept_answer_was_billed(case: Case) -> Check:
+    """Every kept answer was billed in the batch of its nonce, and the provider reported every kept failure.
 
-    Of a batch that was refused, the lines that were named have failed and nothing else is kept.
+    If the provider refused the whole batch, the lines it named are kept as failed, and no others are kept.
     """
     ids = {nonce: set(batch.ids) for nonce, batch in case.bought.items()}
     calls = {call.id: call for call in case.ledger.calls}
@@ -66,22 +66,22 @@ def i6(case: Case) -> Check:
         if case.calls_singly:
             found = [calls[one.call] for one in case.readings[nonce].get(custom_id, []) if one.call in calls]
             if row["outcome"] != "failed" and digest((row["text"] or "").encode())[:12] not in {c.text for c in found}:
-                yield f"{custom_id} is kept, and no call of that text was billed"
+                yield f"{custom_id} is kept, but no call with that text was billed"
         elif batch and batch.blamed:
             asked = rows_of(case.intents[nonce]["ranges"])
             if row["outcome"] != "failed" or asked.index(row["id"]) + 1 not in batch.blamed:
-                yield f"{custom_id} is kept, and was not to blame for the end of its batch"
+                yield f"{custom_id} is kept, but the provider did not name it when it refused the batch"
         elif batch is None or custom_id not in ids[nonce]:
-            yield f"{custom_id} is kept, and no batch of that nonce held it"
+            yield f"{custom_id} is kept, but no batch of that nonce contained it"
         elif custom_id not in batch.billed and not (
             row["outcome"] == "failed" and batch.faults.get(custom_id) in REFUSES
         ):
-            yield f"{custom_id} is kept as {row['outcome']}, and the provider never said so"
+            yield f"{custom_id} is kept as {row['outcome']}, but the provider never reported that"
     return f"{len(case.answers)} batches"
 
 
-def i7(case: Case) -> Check:
-    """Every answer belongs to its row's prompt: the `echo` persona answers with the prompt's digest."""
+def answers_belong_to_their_prompts(case: Case) -> Check:
+    """Every answer is the answer to its row's prompt: the `echo` persona answers with the prompt's digest."""
     faults = {one: fault for batch in case.ours for one, fault in batch.faults.items()}
     checked = 0
     for custom_id, row in case.kept.items():
@@ -89,32 +89,32 @@ def i7(case: Case) -> Check:
             continue
         checked += 1
         said, echo = row["text"] or "", case.echo(row["id"])
-        if said != echo and not (custom_id in faults and said.endswith(echo)):  # some put strange characters before it
+        if said != echo and not (custom_id in faults and said.endswith(echo)):  # some faults put characters before it
             yield f"{custom_id} is not the answer to its prompt"
     return f"{checked} answers belong to their prompts"
 
 
-def i8(case: Case) -> Check:
+def no_row_has_two_answers(case: Case) -> Check:
     """No row has two answers."""
     yield from (f"row {row} has {count} answers" for row, count in case.rows_kept.items() if count > 1)
     return f"{len(case.rows_kept)} rows with one answer"
 
 
-def i10(case: Case) -> Check:
-    """Answered, again and missing are exactly the rows of each batch, and `status --json` says the same."""
+def every_row_is_accounted_for(case: Case) -> Check:
+    """Answered, again and missing rows together are the rows of each batch, and `status --json` agrees."""
     for nonce, stored in case.stored.items():
         answered = [row["id"] for row in case.answers[nonce]]
         if sorted([*answered, *stored.again, *stored.missing]) != sorted(rows_of(case.intents[nonce]["ranges"])):
-            yield f"{nonce}: answered, again and missing are not the rows it asked"
+            yield f"{nonce}: answered, again and missing rows are not the rows it asked"
         outcomes = Counter(row["outcome"] for row in case.answers[nonce])
         if stored.answered != len(answered) or stored.outcomes != outcomes:
-            yield f"{nonce}: {stored.answered} answers are noted, {dict(stored.outcomes)}, and {dict(outcomes)} kept"
-        for row in stored.missing:  # what was handed out and billed is judged by I5
+            yield f"{nonce}: {stored.answered} answers are noted, {dict(stored.outcomes)}, but {dict(outcomes)} kept"
+        for row in stored.missing:  # every_billed_answer_is_kept judges the billed ones
             custom_id = f"{nonce}-{row}-{case.intents[nonce]['rep']}"
             if nonce in case.bought and custom_id in case.bought[nonce].faults:
                 continue
             if custom_id in case.readings[nonce] and parsed(custom_id) not in case.rows_kept:
-                yield f"{custom_id} is called missing, and its line is there"
+                yield f"{custom_id} is noted as missing, but its result line exists"
     asked = case.journal.kind("asked")[-1]
     wanted = {(r, k) for r in range(asked["items"] * case.manifest.variants) for k in range(asked["repetitions"])}
     ends = {(row["id"], row["rep"]): row["outcome"] for row in case.kept.values()}
@@ -124,9 +124,9 @@ def i10(case: Case) -> Check:
         count = Counter(ends.values())
         mine = {"asked": len(wanted), "answered": count["answered"] + count["truncated"], "missing": len(missing)}
         mine |= {"refused": count["refused"] + count["filtered"], "failed": count["failed"]}
-        told_by = {name: case.status[name] for name in mine}
-        if told_by != mine:
-            yield f"status says {told_by}, the files say {mine}"
+        reported = {name: case.status[name] for name in mine}
+        if reported != mine:
+            yield f"status says {reported}, the files say {mine}"
     states = Counter(case.states.values())
     if not case.unfinished and set(states) - SETTLED - {"unresolved"}:
         yield f"the run has stopped with batches open: {dict(states)}"
@@ -134,15 +134,15 @@ def i10(case: Case) -> Check:
 
 
 def _lost_or_given_up(case: Case) -> set[Row]:
-    """Rows that a batch has lost, or that were asked often enough in vain."""
+    """Rows whose answer is lost, or that stayed unanswered in `TRIES` batches."""
     reps = {nonce: event["rep"] for nonce, event in case.intents.items()}
     tries = Counter((row, reps[nonce]) for nonce, stored in case.stored.items() for row in stored.again)
     lost = {(row, reps[nonce]) for nonce, stored in case.stored.items() for row in stored.missing}
     return lost | {row for row in tries if tries[row] >= TRIES}
 
 
-def i15(case: Case) -> Check:
-    """The journal's chain and the digests of files hold, and the answers are what the result lines say, no more."""
+def files_match_their_digests(case: Case) -> Check:
+    """The journal's chain and the files' digests are right, and the answers are exactly those of the result lines."""
     yield from [*case.journal.damage, *case.manifest.damage]
     if case.journal.torn and not case.unfinished:
         yield "the journal's last line is torn"
@@ -152,16 +152,16 @@ def i15(case: Case) -> Check:
         for part in stored.parts:
             content = case.folder.content(part["file"])
             if (len(content), digest(content)) != (part["bytes"], part["sha256"]):
-                yield f"{part['file']} is not what was sealed"
+                yield f"{part['file']} does not match its digest in the journal"
         for row in rows_of(case.intents[nonce]["ranges"]):
             custom_id = f"{nonce}-{row}-{case.intents[nonce]['rep']}"
             found = [one for one in case.readings[nonce].get(custom_id, []) if one.text is not None]
             answer = case.kept.get(custom_id)
             lines += len(found)
             if custom_id in faults:
-                continue  # a line the provider damaged; its text is held against the ledger
+                continue  # the provider damaged this line; its text is compared with the ledger
             if answer is None and found and parsed(custom_id) not in case.rows_kept:
-                yield f"{custom_id} is in the result lines and not in the answers"
+                yield f"{custom_id} is in the result lines but not in the answers"
             elif answer and (found or answer["outcome"] != "failed") and not any(o.is_kept_as(answer) for o in found):
                 yield f"{custom_id} differs from its result line"
     return f"{len(case.journal.events)} events, {lines} result lines"

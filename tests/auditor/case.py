@@ -1,4 +1,4 @@
-"""Everything there is to be judged, and what follows from it directly."""
+"""All the evidence about a run, and what follows from it directly."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -21,10 +21,10 @@ from tests.auditor.evidence import (
     rows_of,
 )
 
-TRIES = 3  # after which a row that no batch got to is given up
+TRIES = 3  # batches that may leave a row unanswered before it is given up
 NOTHING_RAN = {"void", "rejected"}
 SETTLED = NOTHING_RAN | {"stored"}
-STEPS = {  # event -> states it may follow; "" is no state yet
+STEPS = {  # event -> states that it may follow; "" is the start
     "intent": {""},
     "uploaded": {"intent"},
     "creating": {"intent", "uploaded"},
@@ -36,14 +36,14 @@ STEPS = {  # event -> states it may follow; "" is no state yet
     "unresolved": {"creating", "created", "ended"},
 }
 Problems = Generator[str, None, None]
-Check = Generator[str, None, str]  # yields what is wrong, and returns what was looked at
+Check = Generator[str, None, str]  # yields what is wrong, and returns what was examined
 
 
 @dataclass
 class Stored:
-    """What the journal says of a batch's results, all in all."""
+    """What the journal says about a batch's results, over all events."""
 
-    at: list[float] = field(default_factory=list)  # when its results were looked at
+    at: list[float] = field(default_factory=list)  # when the client read its results
     parts: list[Json] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)
@@ -63,11 +63,11 @@ class Stored:
 
 @dataclass
 class Purchases:
-    """The rows of every intent, held against what the journal said of them when it was written."""
+    """The rows of every intent, compared with what the journal said about them at that time."""
 
     wrong: list[str] = field(default_factory=list)
-    lost: set[tuple[str, int]] = field(default_factory=set)  # nonce, row: missing when the row was bought once more
-    wishes: Counter[Row] = field(default_factory=Counter)  # how often only a person's wish allowed it
+    lost: set[tuple[str, int]] = field(default_factory=set)  # nonce, row: missing when the row was bought again
+    rebought: Counter[Row] = field(default_factory=Counter)  # purchases that need --rebuy-missing
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Case:
     manifest: Manifest
     folder: Folder
     budget: int | None = None
-    rebuys: int = 0  # how often --rebuy-missing was typed
+    rebuys: int = 0  # how often the user typed --rebuy-missing
     unfinished: bool = False
     status: Json | None = None
     before: Json | None = None
@@ -85,11 +85,11 @@ class Case:
 
     def __post_init__(self) -> None:
         self.provider: str = self.folder.target["provider"]
-        self.calls_singly = self.provider == "chat"  # the batches are the client's own play, and not the provider's
+        self.calls_singly = self.provider == "chat"  # the client itself splits such a batch into calls
         self.ours = [batch for batch in self.ledger.batches.values() if batch.owner == "client"]
         self.intents = {event["nonce"]: event for event in self.journal.kind("intent")}
         self.states: dict[str, str] = {e["nonce"]: e["event"] for e in self.journal.events if e["event"] in STEPS}
-        self.created: dict[str, set[str]] = {}  # remote -> nonces; a person may say one again
+        self.created: dict[str, set[str]] = {}  # remote -> nonces; a user may name a batch again
         for event in self.journal.kind("created"):
             self.created.setdefault(event["remote"], set()).add(event["nonce"])
         self.duplicates = {event["remote"]: event for event in self.journal.kind("duplicate")}
@@ -99,13 +99,13 @@ class Case:
         for event in self.journal.kind("looked"):
             self.stored[event["nonce"]].at.append(event["at"])
         files = {nonce: [part["file"] for part in one.parts] for nonce, one in self.stored.items()}
-        self.answers: dict[str, list[Json]] = {  # nonce -> rows, of the files that the journal names, as it names them
+        self.answers: dict[str, list[Json]] = {  # nonce -> rows of the files that the journal names, in its order
             nonce: [row for name in names if name.startswith("answers/") for row in self.folder.answers(name)]
             for nonce, names in files.items()
         }
         self.kept = {f"{nonce}-{row['id']}-{row['rep']}": row for nonce, rows in self.answers.items() for row in rows}
         self.rows_kept = Counter((row["id"], row["rep"]) for rows in self.answers.values() for row in rows)
-        self.readings: dict[str, dict[str, list[Reading]]] = {}  # nonce -> id -> what its result files say of it
+        self.readings: dict[str, dict[str, list[Reading]]] = {}  # nonce -> id -> its lines in the result files
         for nonce, names in files.items():
             mine = self.readings.setdefault(nonce, {})
             for line in (line for name in names if name.startswith("raw/") for line in self.folder.lines(name)):
@@ -114,7 +114,7 @@ class Case:
 
     @cached_property
     def copies(self) -> set[str]:
-        """Batches that somebody between client and provider made: the ledger shows whose doing they are."""
+        """Batches that a fault between client and provider made; the ledger records the fault."""
         made = {nonce: [b.id for b in self.ours if b.nonce == nonce] for nonce in self.ledger.doubled}
         return {one for ids in made.values() for one in ids if one in self.duplicates}
 
@@ -124,7 +124,7 @@ class Case:
 
     @cached_property
     def bought(self) -> dict[str, Submission]:
-        """The batch that each nonce stands for."""
+        """The batch of each nonce."""
         named = {nonce: remote for remote, nonces in self.created.items() for nonce in nonces}
         return {nonce: self.ledger.batches[one] for nonce, one in named.items() if one in self.ledger.batches}
 
@@ -145,10 +145,10 @@ class Case:
                     found.lost |= {(one, row) for one in lost}
                     for one in set(before) - set(lost):
                         if one not in stored or row not in stored[one].again:
-                            found.wrong.append(f"{nonce} asks row {row}, which {one} has answered or is about to")
+                            found.wrong.append(f"{nonce} asks row {row}, which {one} has answered or may still answer")
                     given_up = tries[row, event["rep"]] >= TRIES
                     if before and (before[-1] in lost or given_up) and self.states[nonce] not in NOTHING_RAN:
-                        found.wishes[row, event["rep"]] += 1
+                        found.rebought[row, event["rep"]] += 1
                     before.append(nonce)
             if name in ("stored", "late"):
                 stored.setdefault(nonce, Stored()).add(event)
@@ -159,9 +159,10 @@ class Case:
 
     @cached_property
     def first_questions(self) -> list[Call]:
-        """Calls that were billed for no row: all of them, or where rows are asked by calls, those in no result file.
+        """Trial questions: billed calls that belong to no row.
 
-        A call that is noted as lost accounts for one that was billed for its row.
+        With batches that is every call. Where rows are asked by single calls, it is every call without a result
+        line, except one for each line that notes a lost call with the same text.
         """
         if not self.calls_singly:
             return self.ledger.calls
@@ -177,16 +178,16 @@ class Case:
         return others
 
     def echo(self, row: int) -> str:
-        """What the `echo` persona says to a prompt."""
+        """The answer of the `echo` persona to a row's prompt."""
         return "A:" + digest(self.manifest.prompts[row].encode())[:12]
 
     def still_open(self, nonce: str) -> bool:
-        """Whether the client was stopped before it could know what became of a batch."""
+        """Whether the client was stopped before it knew the result of a batch."""
         return self.unfinished and self.states.get(nonce) not in SETTLED
 
     def handed_out(self, batch: Submission, custom_id: str) -> bool:
-        """Whether the client was given an answer: it has the line, or the whole file was the last it got before it
-        wrote down what there was."""
+        """Whether the provider gave the client an answer: the client has the line, or its last download before it
+        noted the results was complete."""
         if custom_id in self.readings.get(batch.nonce, {}):
             return True
         for at in self.stored[batch.nonce].at:
@@ -196,7 +197,7 @@ class Case:
         return False
 
     def bound(self, row: int, rates: Json) -> int:
-        """The least that a reserve for a row may be: a token for every byte of it, and the longest answer."""
+        """The smallest valid reserve for a row: one token per byte of its prompt, and the longest answer."""
         size = len(self.manifest.prompts[row].encode()) + len((self.folder.target["system"] or "").encode())
         tokens: int = self.folder.target["max_tokens"]
         return -int(-(size * rates["input"] + tokens * rates["output"]) // 1_000_000)

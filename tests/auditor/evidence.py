@@ -1,4 +1,4 @@
-"""What there is to be judged, read from its bytes with the standard library (parquet with polars)."""
+"""The evidence, read from its bytes with the standard library (parquet with polars)."""
 
 import contextlib
 import hashlib
@@ -32,7 +32,7 @@ def digest(data: bytes) -> str:
 
 @dataclass
 class Journal:
-    """The events, as far as their chain holds."""
+    """The events, up to the first break of their checksum chain."""
 
     events: list[Json]
     damage: list[str]
@@ -56,22 +56,22 @@ class Journal:
         return [event for event in self.events if event["event"] in names]
 
 
-# What a fault of a single result line excuses; one that is not named here excuses nothing.
+# What each fault of a result line excuses; a fault that is not in a set excuses nothing.
 LOSES = {f"line-{name}" for name in ("missing", "unknown-id", "foreign-id", "out-of-range", "null-id", "duplicate-key")}
 SPOILS = {
     f"line-{name}"
     for name in ("malformed", "nan", "trailing", "conflict", "tool-call", "huge", "nested", "choices-none", "renamed")
 } | {"line-wrapped", "line-number-text"}
 ALTERS = {f"line-{name}" for name in ("invalid-utf8", "surrogate", "choices-many", "swapped")}
-UNTOLD = {"line-usage-absent", "line-usage-negative"}  # what it cost
+UNPRICED = {"line-usage-absent", "line-usage-negative"}  # the line does not say what it cost
 ABSURD = {"line-usage-huge"}
-REFUSES = {"line-policy"}  # the one request, for good and for nothing
-SILENT = {"line-empty", "line-content-filter"}  # the model's answer is no text
+REFUSES = {"line-policy"}  # the request fails, and is not billed
+SILENT = {"line-empty", "line-content-filter"}  # the model's answer has no text
 
 
 @dataclass
 class Submission:
-    """One batch as the provider saw it."""
+    """One batch, as the provider recorded it."""
 
     id: str
     nonce: str
@@ -84,10 +84,10 @@ class Submission:
     costs: dict[str, int] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)  # ids billed more than once within the batch
     ended: tuple[float, int, float] | None = None  # time, line, wall
-    faults: dict[str, str] = field(default_factory=dict)  # id -> what the provider did to its result line
+    faults: dict[str, str] = field(default_factory=dict)  # id -> the fault in its result line
     output: str = ""  # the file with the answers
-    refused: bool = False  # as a whole, in validation
-    blamed: set[int] = field(default_factory=set)  # lines for which it was refused
+    refused: bool = False  # the whole batch failed validation
+    blamed: set[int] = field(default_factory=set)  # the lines that the refusal names
     deleted: bool = False
 
     def rows(self) -> list[Row]:
@@ -100,7 +100,7 @@ def parsed(custom_id: str) -> Row:
 
 
 class Call(NamedTuple):
-    """A single call that was charged."""
+    """A single call that was billed."""
 
     id: str
     text: str  # its digest
@@ -112,8 +112,8 @@ class Ledger:
     events: list[Json]
     batches: dict[str, Submission] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    doubled: Counter[str] = field(default_factory=Counter)  # creates that somebody on the way sent twice, by nonce
-    handed_out: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)  # file -> when, and whether whole
+    doubled: Counter[str] = field(default_factory=Counter)  # creates that a fault sent twice, by nonce
+    handed_out: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)  # file -> time, complete
 
     @classmethod
     def read(cls, path: Path) -> "Ledger":
@@ -191,7 +191,7 @@ class Folder:
         return {str(file.relative_to(self.path)): file for file in sorted(self.path.rglob("*")) if not file.is_dir()}
 
     def state(self) -> str:
-        """A digest of every name and byte but the lock's."""
+        """A digest of all names and bytes, except the lock's."""
         parts = [f"{name} {digest(path.read_bytes())}\n" for name, path in self.files().items() if name != "lock"]
         return digest("".join(parts).encode())
 
@@ -200,19 +200,19 @@ class Folder:
         return path.read_bytes() if path.exists() else b""
 
     def answers(self, part: str) -> list[Json]:
-        """The rows of a file of answers; one that is not there or is damaged has none, and digests tell."""
+        """The rows of an answers file; none if it is absent or damaged, which the digests reveal."""
         with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return pl.read_parquet(self.content(part)).to_dicts()
         return []
 
     def lines(self, part: str) -> Iterator[bytes]:
-        """The lines of a result file: they end at a newline byte and nowhere else. A damaged one has none."""
+        """The lines of a result file, split at newline bytes only; none if it is damaged."""
         with contextlib.suppress(zstd.ZstdError):
             yield from (line for line in zstd.decompress(self.content(part)).split(b"\n") if line.strip())
 
 
 class Reading(NamedTuple):
-    """What a plain result line says."""
+    """What an undamaged result line says."""
 
     id: str
     outcome: str = "failed"
@@ -220,7 +220,7 @@ class Reading(NamedTuple):
     input_tokens: int = 0
     output_tokens: int = 0
     call: str = ""  # the answer's own id
-    lost: bool = False  # a single call of which nobody knows whether it was answered
+    lost: bool = False  # a single call without a known outcome
 
     def is_kept_as(self, row: Json) -> bool:
         mine = (self.outcome, self.text, self.input_tokens, self.output_tokens)
@@ -228,7 +228,7 @@ class Reading(NamedTuple):
 
 
 def read_line(line: bytes, provider: str) -> Reading | None:
-    """A plain result line; null for anything else."""
+    """Read an undamaged result line; None for any other line."""
     try:
         found = json.loads(line)
         if provider == "anthropic":

@@ -1,27 +1,27 @@
-"""No more is spent than was allowed, and what was spent is known."""
+"""The client spends no more than its budget, and knows what it has spent."""
 
 import math
 
 from tests.auditor.case import Case, Check, Problems
-from tests.auditor.evidence import ABSURD, LOSES, SPOILS, UNTOLD, rows_of
+from tests.auditor.evidence import ABSURD, LOSES, SPOILS, UNPRICED, rows_of
 
-WINDOW = 86_400.0  # seconds for which a void batch's reserve stands
+WINDOW = 86_400.0  # seconds for which a void batch keeps its reserve
 
 
-def i9(case: Case) -> Check:
-    """At every moment billed + the most that running batches can cost <= budget, by the ledger and by the journal.
+def the_budget_holds(case: Case) -> Check:
+    """At every moment billed + the maximum cost of running batches <= budget, by the ledger and by the journal.
 
-    What was noted as spent is what was billed, and for rows of which nobody can know it no more than they can cost.
+    The noted cost is the billed cost. For rows whose cost the client cannot know, it is at most their maximum.
     """
     yield from _journal_within_budget(case)
     yield from _noted_costs_are_true(case)
     yield from _first_questions_are_counted(case)
-    wishes = case.journal.kind("asked")
-    billed = before = now = most = 0
+    asks = case.journal.kind("asked")
+    billed = before = now = highest = 0
     running: dict[str, int] = {}
     for event in case.ledger.events:
         batch = case.ledger.batches.get(event.get("batch", ""))
-        asked = next((one for one in reversed(wishes) if one["at"] <= event["wall"]), wishes[0])
+        asked = next((one for one in reversed(asks) if one["at"] <= event["wall"]), asks[0])
         if event.get("batch") == "sync":
             billed += event["cost"]
         elif batch is None or batch.owner != "client" or batch.id in case.copies:
@@ -35,14 +35,14 @@ def i9(case: Case) -> Check:
             running[batch.id] = 0
         budget = asked["budget"] if case.budget is None else case.budget
         before, now = now, billed + sum(running.values())
-        most = max(most, now)
-        if budget is not None and now > max(budget, before):  # a budget that was lowered finds what it finds
+        highest = max(highest, now)
+        if budget is not None and now > max(budget, before):  # a lowered budget must not let it grow
             yield f"{billed} billed and {now - billed} running exceed {budget} at {event['t']}"
-    return f"{billed} micro-dollars billed, never more than {most} with what was running"
+    return f"{billed} micro-dollars billed, at most {highest} together with running batches"
 
 
 def _journal_within_budget(case: Case) -> Problems:
-    """When anything is promised, it fits into the budget beside everything that may still be owed."""
+    """Every new reserve fits into the budget, together with all that is spent or reserved."""
     rates, budget = {}, None
     costs: dict[str, int] = {}
     held: dict[str, int] = {}
@@ -57,11 +57,11 @@ def _journal_within_budget(case: Case) -> Problems:
                 held[nonce] = event["reserve"]
                 least = [case.bound(row, rates) for row in rows_of(event["ranges"])]
                 if event["reserve"] < sum(least) or event["most"] < max(least):
-                    yield f"{nonce} reserves {event['reserve']}, {event['most']} a row, and may cost {sum(least)}"
+                    yield f"{nonce} reserves {event['reserve']}, {event['most']} per row, but may cost {sum(least)}"
             case "duplicate":
                 held[event["remote"]] = event["reserve"]
                 if event["reserve"] < case.intents[nonce]["reserve"]:
-                    yield f"{event['remote']} may cost as much as {nonce}, and {event['reserve']} are reserved"
+                    yield f"{event['remote']} may cost as much as {nonce}, but only {event['reserve']} is reserved"
             case "tried":
                 trials.append(event["reserve"])
             case "passed" | "failed":
@@ -73,14 +73,14 @@ def _journal_within_budget(case: Case) -> Problems:
             case "void":
                 voids[nonce] = event["at"]
         if name in ("intent", "tried") and budget is not None:
-            spent, promised = sum(costs.values()), sum(trials)
-            promised += sum(part for one, part in held.items() if event["at"] < voids.get(one, math.inf) + WINDOW)
-            if spent + promised > budget:
-                yield f"{nonce or 'a trial'}: {spent} spent and {promised} reserved exceed {budget}"
+            spent, reserved = sum(costs.values()), sum(trials)
+            reserved += sum(part for one, part in held.items() if event["at"] < voids.get(one, math.inf) + WINDOW)
+            if spent + reserved > budget:
+                yield f"{nonce or 'a trial'}: {spent} spent and {reserved} reserved exceed {budget}"
 
 
 def _noted_costs_are_true(case: Case) -> Problems:
-    """Whenever results were stored, their cost was what is billed, or a bound for what nobody can know."""
+    """The cost noted with results is the billed cost, or an upper bound where the cost is not known."""
     calls = {call.id: call.cost for call in case.ledger.calls}
     for event in case.journal.kind("stored", "late"):
         nonce, intent = event["nonce"], case.intents[event["nonce"]]
@@ -91,27 +91,27 @@ def _noted_costs_are_true(case: Case) -> Problems:
             costs = {one.id: calls.get(one.call, 0) for one in lines}
             unsure |= {one.id for one in lines if one.lost}
         elif batch is None:
-            continue  # which I1 says
+            continue  # every_batch_is_on_record reports it
         else:
             costs = batch.costs
-            unsure |= {one for one, fault in batch.faults.items() if fault in LOSES | SPOILS | UNTOLD}
+            unsure |= {one for one, fault in batch.faults.items() if fault in LOSES | SPOILS | UNPRICED}
             if ABSURD & set(batch.faults.values()):
                 continue
         least = sum(costs.values())
         most = sum(cost for one, cost in costs.items() if one not in unsure) + len(unsure) * intent["most"]
         if not least <= event["cost"] <= max(least, most):
-            yield f"{nonce} was billed {least}, can have cost {most}, and {event['cost']} are noted"
+            yield f"{nonce} was billed {least} and can have cost at most {most}, but {event['cost']} is noted"
 
 
 def _first_questions_are_counted(case: Case) -> Problems:
-    """They cost what was noted; of those without an answer, no more than is reserved. Nor do all calls together."""
+    """Trial questions cost what is noted, or at most their reserve if no answer came; so do all calls together."""
     tried, ended = case.journal.kind("tried"), len(case.journal.kind("passed", "failed"))
     passed = sum(event["cost"] for event in case.journal.kind("passed"))
     most = passed + sum(event["reserve"] for event in tried[ended:])
     asked = sum(call.cost for call in case.first_questions)
     if not passed <= asked <= most:
-        yield f"first questions were billed {asked}, and {passed} are noted"
+        yield f"trial questions were billed {asked}, but {passed} is noted"
     noted = {event["nonce"]: event["cost"] for event in case.journal.kind("stored", "late")}
     billed = sum(call.cost for call in case.ledger.calls)
     if case.calls_singly and not case.unfinished and billed > sum(noted.values()) + most:
-        yield f"calls were billed {billed}, and {sum(noted.values()) + most} are noted"
+        yield f"calls were billed {billed}, but {sum(noted.values()) + most} is noted"

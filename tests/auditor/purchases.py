@@ -1,40 +1,40 @@
-"""Nothing is bought twice, and nothing that was bought is unknown."""
+"""Nothing is bought twice, and the journal knows every purchase."""
 
 from collections import Counter
 
 from tests.auditor.case import NOTHING_RAN, STEPS, Case, Check
 from tests.auditor.evidence import Row, Submission
 
-PLAYED = "the provider knows no batches"
+NO_BATCHES = "the provider has no batches"
 
 
-def i1(case: Case) -> Check:
-    """Every batch that the provider accepted has one name in the journal, and every name there is such a batch."""
+def every_batch_is_on_record(case: Case) -> Check:
+    """The journal names every batch that the provider accepted once, and names no other batch."""
     if case.calls_singly:
-        return PLAYED
+        return NO_BATCHES
     for batch in case.ours:
         if batch.nonce not in case.intents:
-            yield f"batch {batch.id} carries {batch.nonce}, which the journal never intended"
+            yield f"batch {batch.id} carries {batch.nonce}, but the journal has no such intent"
             continue
         named = len(case.created.get(batch.id, ())) + (batch.id in case.duplicates)
-        if named > 1 or (named == 0 and not _is_known_to_be_unknown(case, batch)):
+        if named > 1 or (named == 0 and not _is_being_looked_for(case, batch)):
             yield f"batch {batch.id} of {batch.nonce} is named {named} times"
         if case.states[batch.nonce] in NOTHING_RAN and not (batch.refused or batch.deleted):
-            yield f"batch {batch.id} of {batch.nonce} was accepted, and the journal says that nothing ran"
+            yield f"batch {batch.id} of {batch.nonce} was accepted, but the journal says that nothing ran"
     for remote in [*case.created, *case.duplicates]:
         if remote not in case.ledger.batches:
-            yield f"batch {remote} is in the journal, and the provider never accepted it"
+            yield f"batch {remote} is in the journal, but the provider never accepted it"
     for remote, event in case.duplicates.items():
         if remote not in case.copies:
-            yield f"batch {remote} is called a copy of {event['nonce']}, and nobody but the client made one"
+            yield f"batch {remote} is noted as a copy of {event['nonce']}, but no fault made a copy"
     for nonce, count in Counter(case.ledger.batches[one].nonce for one in case.copies).items():
         if count > case.ledger.doubled[nonce]:
-            yield f"{nonce} has {count} copies, of which others made {case.ledger.doubled[nonce]}"
+            yield f"{nonce} has {count} copies, but faults made only {case.ledger.doubled[nonce]}"
     return f"{len(case.ours)} batches accepted, {len(case.copies)} copies"
 
 
-def _is_known_to_be_unknown(case: Case, batch: Submission) -> bool:
-    """Whether a batch without a name is looked for, or a person has been told its id, or that it is gone."""
+def _is_being_looked_for(case: Case, batch: Submission) -> bool:
+    """Whether the client still looks for a batch that it has not named, or has asked the user about it."""
     state = case.states[batch.nonce]
     told = [event for event in case.journal.kind("unresolved") if event["nonce"] == batch.nonce]
     if told and batch.id in told[-1]["candidates"]:
@@ -42,37 +42,37 @@ def _is_known_to_be_unknown(case: Case, batch: Submission) -> bool:
     return case.unfinished and state == "creating"
 
 
-def i2(case: Case) -> Check:
-    """No batch is adopted twice, none of somebody else's is adopted, none of ours is called foreign."""
+def no_foreign_batch_is_adopted(case: Case) -> Check:
+    """No batch is adopted twice, no foreign batch is adopted, and none of our batches is noted as foreign."""
     if case.calls_singly:
-        return PLAYED
+        return NO_BATCHES
     seen: Counter[str] = Counter()
     for remote, nonces in case.created.items():
         batch = case.ledger.batches.get(remote)
         seen.update(nonces)
         if batch and (batch.owner != "client" or nonces != {batch.nonce}):
-            yield f"batch {remote} is {batch.nonce}'s and was adopted for {nonces}"
+            yield f"batch {remote} belongs to {batch.nonce} but was adopted for {nonces}"
     yield from (f"{nonce} has {count} batches" for nonce, count in seen.items() if count > 1)
     for remote, event in case.duplicates.items():
         if remote in case.ledger.batches and case.ledger.batches[remote].nonce != event["nonce"]:
-            yield f"batch {remote} is no copy of {event['nonce']}"
+            yield f"batch {remote} is not a copy of {event['nonce']}"
     for event in case.journal.kind("foreign"):
         if case.ledger.batches[event["remote"]].owner == "client":
-            yield f"batch {event['remote']} is ours and was called foreign"
+            yield f"batch {event['remote']} is ours but was noted as foreign"
     found = sum(event["found"] for event in case.journal.kind("created"))
-    return f"{len(case.created)} adopted, {found} of them found by looking, {len(case.journal.kind('foreign'))} foreign"
+    return f"{len(case.created)} adopted, {found} of them found by search, {len(case.journal.kind('foreign'))} foreign"
 
 
-def i3(case: Case) -> Check:
-    """A row is bought again only after the batch before has ended without answering it.
+def nothing_is_bought_twice(case: Case) -> Check:
+    """A row is bought again only after its earlier batch has ended without answering it.
 
-    By the journal, when the intent was written, and by the ledger, when the batch was accepted. What was lost on the
-    way or given up is bought again only if somebody has said so, once for each time.
+    The journal shows it for the time of the intent, the ledger for the time of acceptance. A lost or given-up row is
+    bought again at most once for each --rebuy-missing.
     """
     yield from case.purchases.wrong
-    for row, count in case.purchases.wishes.items():
+    for row, count in case.purchases.rebought.items():
         if count > case.rebuys:
-            yield f"row {row} was lost and bought again {count} times, and that was wished for {case.rebuys} times"
+            yield f"row {row} was lost and bought again {count} times, with {case.rebuys} uses of --rebuy-missing"
     last: dict[Row, Submission] = {}
     for batch in sorted(case.originals, key=lambda one: one.place):
         for custom_id, row in zip(batch.ids, batch.rows(), strict=True):
@@ -87,8 +87,8 @@ def i3(case: Case) -> Check:
     return f"{len(last)} rows in {len(case.originals)} batches"
 
 
-def i4(case: Case) -> Check:
-    """No row is billed for two answers, unless the first was lost on its way."""
+def nothing_is_billed_twice(case: Case) -> Check:
+    """No row is billed for two answers, unless the first answer was lost."""
     billed: Counter[Row] = Counter()
     for batch in case.originals:
         yield from (f"{one} was billed twice in {batch.id}" for one in batch.twice)
@@ -101,8 +101,8 @@ def i4(case: Case) -> Check:
     return f"{sum(len(batch.billed) for batch in case.ours)} answers billed, {copies} of them in copies"
 
 
-def i12(case: Case) -> Check:
-    """A batch goes through its states in order, and every step of the provider's lies between two of the client's."""
+def events_are_in_order(case: Case) -> Check:
+    """A batch goes through its states in order, and the client notes its intent before the provider accepts."""
     state: dict[str, str] = {}
     at: dict[tuple[str, str], float] = {}
     for event in case.journal.events:

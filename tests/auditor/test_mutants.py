@@ -1,4 +1,4 @@
-"""The auditor is worth what it catches: a good run passes, and every way of breaking it is found."""
+"""A good run passes the auditor, and the auditor finds every way of breaking it."""
 
 import ast
 import hashlib
@@ -19,7 +19,7 @@ from tests.auditor.invariants import INVARIANTS, audit, load
 from tests.dispatch.conftest import manifests as manifests  # a fixture
 from tests.dispatch.scene import Scene
 from tests.emulator.driver import TOKEN
-from tests.faults.first import DRAW, put_first
+from tests.faults.client_patches import DRAW, run_first
 
 Json = dict[str, Any]
 BUDGET = 20_000  # micro-dollars
@@ -29,21 +29,21 @@ Make = Callable[[Path, Path], Scene]
 
 
 def eventful(folder: Path, manifests: Path) -> Scene:
-    """Something was lost, found, expired and asked again, within a budget; with somebody else about."""
+    """A run within a budget with lost replies, expired rows that are asked again, and foreign batches beside it."""
     rules: list[Json] = [
         {"do": "reset-after", "on": "create", "p": 0.5},
         {"do": "foreign", "key": "^[0-7]"},
         {"do": "expire-half", "seconds": 0.1, "key": "^[89ab]"},
     ]
     scene = Scene(folder, manifests, "openai", rules=rules)
-    put_first(scene, DRAW)
+    run_first(scene, DRAW)
     done = scene.run("--budget", "0.02", k=80, size=5)
     assert done.code == 0, done
     return scene
 
 
 def distorted(folder: Path, manifests: Path) -> Scene:
-    """Every create was doubled on its way and lines were damaged; what was lost was bought again, as it was wished."""
+    """Faults doubled every create and damaged lines; --rebuy-missing bought the missing rows again."""
     lines = ("line-duplicate", "line-missing", "line-malformed", "line-policy")
     rules: list[Json] = [{"do": "dup-accept"}, *({"do": do, "nth": [place]} for place, do in enumerate(lines, 1))]
     scene = Scene(folder, manifests, "openai", rules=[*rules, {"do": "line-swapped", "nth": [5, 6]}])
@@ -55,9 +55,9 @@ def distorted(folder: Path, manifests: Path) -> Scene:
 
 
 def single(folder: Path, manifests: Path) -> Scene:
-    """A server without batches, some of whose answers got lost."""
+    """A server without batches; some of its answers were lost."""
     scene = Scene(folder, manifests, "chat", rules=[{"do": "reset-after", "on": "chat", "first": 1, "p": 0.3}])
-    scene.price = "0.15,0.60"  # the emulator charges single calls twice what batches cost
+    scene.price = "0.15,0.60"  # the emulator bills single calls at twice the batch price
     done = scene.run("--trial", "always", k=30, size=15)
     assert done.code == 0, done
     return scene
@@ -65,7 +65,7 @@ def single(folder: Path, manifests: Path) -> Scene:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Callable[[Make], Path]:
-    """The folder of a run, each played once."""
+    """The folder of a run; each run is played once."""
     folders: dict[Make, Path] = {}
 
     def play(make: Make) -> Path:
@@ -78,7 +78,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Callabl
 
 
 class Copy:
-    """A run and its ledger, to be broken."""
+    """A copy of a run and its ledger that a test breaks."""
 
     def __init__(self, folder: Path) -> None:
         self.ledger = folder / "state" / "ledger.jsonl"
@@ -90,7 +90,7 @@ class Copy:
         self.events: list[Json] = [json.loads(line) for line in self.ledger.read_bytes().split(b"\n") if line]
 
     def write(self) -> None:
-        """Put the journal, chained anew, and the ledger back."""
+        """Write the journal, with new checksums, and the ledger."""
         crc, out = 0, b""
         for seq, event in enumerate(self.journal):
             body = b"%d %s" % (seq, json.dumps(event).encode())
@@ -109,31 +109,31 @@ class Copy:
         return [event for event in stored if set(frames[event["nonce"]]["outcome"]) == {"answered"}][-1]
 
     def without(self, *kinds: str) -> Json:
-        """An answered batch that is settled in one go, robbed of events of the journal; its `created`."""
+        """Remove events of a completely answered batch from the journal; returns its `created`."""
         nonce = self.whole()["nonce"]
         created = next(e for e in self.journal if e["event"] == "created" and e["nonce"] == nonce)
         self.journal = [e for e in self.journal if not (e.get("nonce") == nonce and e["event"] in kinds)]
         return created
 
     def add(self, kind: str, nonce: str, **fields: Any) -> Json:
-        """One more event at the end of the journal."""
+        """Append an event to the journal."""
         self.journal.append({"event": kind, "at": self.journal[-1]["at"], "nonce": nonce, **fields})
         return self.journal[-1]
 
     def insert(self, before: Json, kind: str, nonce: str, **fields: Any) -> None:
-        """An event before another one."""
+        """Insert an event before another one."""
         event = {"event": kind, "at": before["at"], "nonce": nonce, **fields}
         self.journal.insert(self.journal.index(before), event)
 
     def struck(self, fault: str) -> tuple[Json, int]:
-        """A batch with a line that a fault has struck, and the line's row."""
+        """A batch with a line that a fault has changed, and the line's row."""
         ids = [one for e in self.mine("ended") for one in e.get("struck", {}).get(fault, [])]
         stored = {e["nonce"]: e for e in self.journal if e["event"] == "stored"}
         nonce, row, _ = next(one for one in ids if one.partition("-")[0] in stored).split("-")
         return stored[nonce], int(row)
 
     def raw(self, stored: Json, row: int) -> None:
-        """Take a row's lines out of a batch's result file, and seal it again."""
+        """Remove a row's lines from a batch's result file, and note its new digest."""
 
         def cut(path: Path) -> None:
             lines = zstd.decompress(path.read_bytes()).split(b"\n")
@@ -142,7 +142,7 @@ class Copy:
         self.seal(stored, "raw/", cut)
 
     def lose(self, stored: Json, row: int) -> None:
-        """Drop an answer as if the provider had not handed it out."""
+        """Remove an answer as if the provider had not handed it out."""
         self.raw(stored, row)
         self.answers(stored, lambda frame: frame.filter(pl.col("id") != row))
         stored["answered"] -= 1
@@ -150,7 +150,7 @@ class Copy:
         stored["missing"] = sorted([*stored["missing"], [row, row + 1]])
 
     def say(self, stored: Json, row: int, **columns: Any) -> None:
-        """Change what is kept of an answer."""
+        """Change columns of a kept answer."""
         here = pl.col("id") == row
         changes = {name: pl.when(here).then(pl.lit(value)).otherwise(name) for name, value in columns.items()}
         self.answers(stored, lambda frame: frame.with_columns(**changes))
@@ -168,7 +168,7 @@ class Copy:
         return [e for e in self.events if e["event"] == kind and e["batch"] in ours]
 
     def answers(self, stored: Json, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Change a file of answers, and seal it again."""
+        """Change an answers file, and note its new digest."""
         self.seal(stored, "answers/", lambda path: change(pl.read_parquet(path)).write_parquet(path))
 
     def seal(self, stored: Json, folder: str, change: Callable[[Path], object]) -> None:
@@ -182,7 +182,7 @@ def stored_frame(run: Copy, stored: Json) -> pl.DataFrame:
     return pl.read_parquet(run.run / next(p["file"] for p in stored["parts"] if p["file"].startswith("answers/")))
 
 
-def a_created_is_dropped(run: Copy) -> None:
+def a_created_event_is_dropped(run: Copy) -> None:
     run.journal.remove(run.last("created"))
 
 
@@ -196,7 +196,7 @@ def a_batch_is_adopted_twice(run: Copy) -> None:
     second["remote"] = first["remote"]
 
 
-def a_batch_is_adopted_beside_another(run: Copy) -> None:
+def one_nonce_adopts_two_batches(run: Copy) -> None:
     first, second = [event for event in run.journal if event["event"] == "created"][:2]
     run.add("created", first["nonce"], remote=second["remote"], found=True)
 
@@ -207,25 +207,25 @@ def a_copy_is_adopted_as_well(run: Copy) -> None:
     run.journal.remove(copy)
 
 
-def a_batch_that_never_was_is_named(run: Copy) -> None:
+def the_journal_names_a_batch_that_does_not_exist(run: Copy) -> None:
     run.add("created", run.whole()["nonce"], remote="batch_never", found=True)
 
 
 def nothing(run: Copy) -> None:
-    """The run itself, judged by other rules."""
+    """Break nothing: only the options of the audit differ."""
 
 
 def a_foreign_batch_is_adopted(run: Copy) -> None:
-    stranger = next(e for e in run.events if e["event"] == "accepted" and e.get("owner") == "someone else")
-    run.last("created")["remote"] = stranger["batch"]
+    foreign = next(e for e in run.events if e["event"] == "accepted" and e.get("owner") == "someone else")
+    run.last("created")["remote"] = foreign["batch"]
 
 
-def ours_is_called_foreign(run: Copy) -> None:
+def our_batch_is_noted_as_foreign(run: Copy) -> None:
     run.journal.append({"event": "foreign", "at": run.journal[-1]["at"], "remote": run.mine("accepted")[0]["batch"]})
 
 
 def the_same_rows_are_accepted_twice(run: Copy) -> None:
-    """As a create that is sent again blindly does, reported as if the second were the only one."""
+    """As if the client had sent a create twice and noted only the second."""
     first = run.mine("accepted")[0]
     place = run.events.index(first)
     run.events.insert(place + 1, {**first, "batch": "batch_again"})
@@ -270,7 +270,7 @@ def an_answer_is_kept_twice(run: Copy) -> None:
 
 
 def an_answer_is_invented(run: Copy) -> None:
-    """A row that the provider never answered turns up, with the right text."""
+    """A row that the provider never answered is kept, with the right text."""
     event = run.mine("billed")[-1]
     for name in ("ids", "inputs", "outputs", "costs", "texts"):
         event[name] = event[name][1:]
@@ -290,7 +290,7 @@ def a_cost_is_noted_too_low(run: Copy) -> None:
     run.whole()["cost"] -= 1
 
 
-def the_budget_is_exceeded_on_paper(run: Copy) -> None:
+def the_journal_exceeds_the_budget(run: Copy) -> None:
     for event in run.journal:
         if event["event"] == "asked":
             event["budget"] = 3_000
@@ -300,7 +300,7 @@ def the_provider_bills_more_than_the_budget(run: Copy) -> None:
     run.mine("billed")[-1]["cost"] += BUDGET
 
 
-def an_intent_comes_after_the_acceptance(run: Copy) -> None:
+def an_intent_is_noted_after_the_acceptance(run: Copy) -> None:
     run.last("intent")["at"] += 3600
     run.last("creating")["at"] += 3600
 
@@ -314,11 +314,11 @@ def a_row_is_forgotten(run: Copy) -> None:
     event["again"] = event["again"][1:]
 
 
-def a_stranger_lies_in_the_folder(run: Copy) -> None:
+def the_folder_holds_an_unknown_file(run: Copy) -> None:
     (run.run / "answers" / "0123456789.json").touch(0o600)
 
 
-def others_may_read_the_answers(run: Copy) -> None:
+def other_users_may_read_the_answers(run: Copy) -> None:
     (run.run / run.whole()["parts"][-1]["file"]).chmod(0o644)
 
 
@@ -327,27 +327,27 @@ def the_prompts_are_changed(run: Copy) -> None:
     pl.read_parquet(path).with_columns(prompt=pl.col("prompt") + ".").write_parquet(path)
 
 
-def a_name_is_taken_back_while_the_batch_runs(run: Copy) -> None:
-    """As if it had been refused; at the provider's it goes on, and will be charged."""
+def a_running_batch_is_noted_as_rejected(run: Copy) -> None:
+    """The journal says that the batch was refused; the provider runs it and will bill it."""
     created = run.without("ended", "stored")
     run.add("rejected", created["nonce"], reason="")
     keep_running(run, created["remote"])
 
 
-def a_running_batch_is_called_void_by_a_person(run: Copy) -> None:
+def the_user_declares_a_running_batch_void(run: Copy) -> None:
     created = run.without("created", "ended", "stored")
     run.add("unresolved", created["nonce"], reason="", candidates=[created["remote"]])
     run.add("void", created["nonce"], reason="")
     keep_running(run, created["remote"])
 
 
-def a_batch_is_named_to_a_person_for_another_one(run: Copy) -> None:
+def the_user_is_shown_a_batch_of_another_nonce(run: Copy) -> None:
     created = run.without("created", "ended", "stored")
     other = run.whole()["nonce"]
     run.insert(run.last("created"), "unresolved", other, reason="", candidates=[created["remote"]])
 
 
-def a_person_is_told_another_id(run: Copy) -> None:
+def the_user_is_shown_the_id_of_another_batch(run: Copy) -> None:
     created = run.without("created", "ended", "stored")
     run.add("unresolved", created["nonce"], reason="", candidates=["batch_other"])
 
@@ -361,45 +361,45 @@ def the_client_made_the_copies_itself(run: Copy) -> None:
 
 
 def the_client_made_one_more_copy_itself(run: Copy) -> None:
-    """Beside one that somebody else made."""
+    """Beside a copy that a fault made."""
     copy = run.last("duplicate")
     for event in [e for e in run.events if e.get("batch") == copy["remote"] and e["event"] in ("accepted", "ended")]:
         run.events.append({**event, "batch": "batch_more"})
     run.add("duplicate", copy["nonce"], remote="batch_more", reserve=copy["reserve"])
 
 
-def a_copy_is_that_of_another_batch(run: Copy) -> None:
+def a_copy_is_noted_for_another_batch(run: Copy) -> None:
     run.last("duplicate")["nonce"] = run.journal[-1]["nonce"]
 
 
-def a_copy_is_reserved_nothing_for(run: Copy) -> None:
+def no_money_is_reserved_for_a_copy(run: Copy) -> None:
     run.last("duplicate")["reserve"] = 0
 
 
-def what_came_late_is_bought_all_the_same(run: Copy) -> None:
+def a_row_is_bought_again_after_its_late_answer(run: Copy) -> None:
     stored, row = run.struck("line-missing")
     again = next(e for e in run.journal if e["event"] == "intent" and [row, row + 1] in e["ranges"])
     more = {"parts": [], "again": [], "quarantined": 0, "outcomes": {"answered": 1}, "missing": []}
     run.insert(again, "late", stored["nonce"], cost=stored["cost"], **more)
 
 
-def what_is_running_is_intended_once_more(run: Copy) -> None:
-    """And never sent, so that the provider knows nothing of it."""
-    intend_once_more(run, next(event for event in run.journal if event["event"] == "created"))
+def a_running_row_is_intended_again(run: Copy) -> None:
+    """The second intent is never sent, so only the journal shows it."""
+    intend_again(run, next(event for event in run.journal if event["event"] == "created"))
 
 
-def what_was_answered_is_intended_once_more(run: Copy) -> None:
-    intend_once_more(run, run.last("stored"))
+def an_answered_row_is_intended_again(run: Copy) -> None:
+    intend_again(run, run.last("stored"))
 
 
-def intend_once_more(run: Copy, before: Json) -> None:
+def intend_again(run: Copy, before: Json) -> None:
     first = next(event for event in run.journal if event["event"] == "intent")
     run.insert(before, "intent", "more", **{k: v for k, v in first.items() if k not in ("event", "at", "nonce")})
     run.add("rejected", "more", reason="")
 
 
-def what_the_provider_has_answered_is_asked_again(run: Copy) -> None:
-    """The ledger alone knows that it was, and not expired."""
+def a_row_that_the_provider_answered_is_asked_again(run: Copy) -> None:
+    """Only the ledger shows that the row was answered and had not expired."""
     stored = next(e for e in run.journal if e["event"] == "stored" and e["again"])
     billed = next(e for e in run.mine("billed") if e["ids"][0].startswith(stored["nonce"]))
     billed["ids"].append(f"{stored['nonce']}-{stored['again'][0][0]}-0")
@@ -407,7 +407,7 @@ def what_the_provider_has_answered_is_asked_again(run: Copy) -> None:
         billed[name].append(billed[name][0])
 
 
-def what_was_asked_in_vain_thrice_is_asked_again(run: Copy) -> None:
+def a_given_up_row_is_asked_again(run: Copy) -> None:
     event = next(e for e in run.journal if e["event"] == "stored" and e["again"])
     event["again"] = event["again"] * 3
 
@@ -416,8 +416,8 @@ def a_call_is_billed_twice(run: Copy) -> None:
     run.events.append(next(e for e in run.events if e["event"] == "billed"))
 
 
-def an_answer_is_dropped_and_called_missing(run: Copy) -> None:
-    """Its result line, too, although the provider has handed out all of them."""
+def an_answer_is_dropped_and_noted_as_missing(run: Copy) -> None:
+    """Its result line is removed, too, although the provider handed out all lines."""
     stored = run.whole()
     run.lose(stored, run.row(stored))
 
@@ -430,8 +430,8 @@ def an_answer_is_neither_kept_nor_missing(run: Copy) -> None:
         event["complete"] = False
 
 
-def an_answer_is_called_missing_beside_its_result_line(run: Copy) -> None:
-    """Which the provider did not hand out as a whole, but this one it did."""
+def an_answer_with_a_result_line_is_noted_as_missing(run: Copy) -> None:
+    """The provider handed out an incomplete file, but this line was in it."""
     stored = run.whole()
     raw = run.run / stored["parts"][0]["file"]
     whole = raw.read_bytes()
@@ -441,28 +441,28 @@ def an_answer_is_called_missing_beside_its_result_line(run: Copy) -> None:
         event["complete"] = False
 
 
-def an_answer_is_lost_of_a_batch_that_a_person_has_named(run: Copy) -> None:
+def an_answer_of_a_batch_that_the_user_named_is_lost(run: Copy) -> None:
     stored = run.whole()
     created = next(e for e in run.journal if e["event"] == "created" and e["nonce"] == stored["nonce"])
     run.insert(created, "unresolved", stored["nonce"], reason="", candidates=[created["remote"]])
     run.lose(stored, run.row(stored))
 
 
-def an_answer_is_lost_whose_line_was_hardly_touched(run: Copy) -> None:
+def an_answer_with_a_duplicated_line_is_lost(run: Copy) -> None:
     run.lose(*run.struck("line-duplicate"))
 
 
-def an_answer_whose_line_was_hardly_touched_is_another(run: Copy) -> None:
+def an_answer_with_a_duplicated_line_has_another_text(run: Copy) -> None:
     stored, row = run.struck("line-duplicate")
     run.say(stored, row, text="A:000000000000")
 
 
-def an_answer_whose_line_was_hardly_touched_has_failed(run: Copy) -> None:
+def an_answer_with_a_duplicated_line_is_kept_as_failed(run: Copy) -> None:
     stored, row = run.struck("line-duplicate")
     run.say(stored, row, outcome="failed")
 
 
-def an_answer_that_was_swapped_is_none_of_both(run: Copy) -> None:
+def a_swapped_answer_is_neither_of_the_two(run: Copy) -> None:
     stored, row = run.struck("line-swapped")
     run.say(stored, row, text="A:000000000000")
 
@@ -472,7 +472,7 @@ def a_paid_answer_is_kept_as_failed(run: Copy) -> None:
     run.say(stored, run.row(stored), outcome="failed")
 
 
-def a_batch_that_was_answered_is_forgotten_before_the_end(run: Copy) -> None:
+def an_answered_batch_is_forgotten_in_an_unfinished_run(run: Copy) -> None:
     created = run.without("ended", "stored")
     run.add("rejected", created["nonce"], reason="")
 
@@ -482,7 +482,7 @@ def a_call_is_billed_and_not_kept(run: Copy) -> None:
     run.events.append({**calls[-1], "ids": ["chatcmpl-more"]})
 
 
-def two_answers_are_one_call(run: Copy) -> None:
+def two_answers_claim_the_same_call(run: Copy) -> None:
     first, second = [e for e in run.journal if e["event"] == "stored"][:2]
     path = run.run / first["parts"][0]["file"]
     line = next(x for x in zstd.decompress(path.read_bytes()).split(b"\n") if b"chatcmpl-" in x)
@@ -493,7 +493,7 @@ def two_answers_are_one_call(run: Copy) -> None:
     run.seal(second, "raw/", add)
 
 
-def a_kept_answer_is_of_no_call(run: Copy) -> None:
+def a_kept_answer_has_no_billed_call(run: Copy) -> None:
     taken = next(x for x in run.events if x["event"] == "billed" and x["ids"][0].encode() in everything_raw(run))
     run.events.remove(taken)
 
@@ -503,7 +503,7 @@ def everything_raw(run: Copy) -> bytes:
 
 
 def an_expired_row_is_kept_as_failed(run: Copy) -> None:
-    """Nobody would ask it again."""
+    """The client would never ask it again."""
     stored = next(e for e in run.journal if e["event"] == "stored" and e["again"])
     (start, stop), *rest = stored["again"]
     stored["again"] = [*([[start + 1, stop]] if stop > start + 1 else []), *rest]
@@ -518,21 +518,21 @@ def an_expired_row_is_kept_as_failed(run: Copy) -> None:
     stored["outcomes"]["failed"] = 1
 
 
-def answers_are_kept_of_a_batch_that_was_refused(run: Copy) -> None:
+def answers_of_a_refused_batch_are_kept(run: Copy) -> None:
     nonce = run.whole()["nonce"]
     batch = next(e["batch"] for e in run.mine("accepted") if e["nonce"] == nonce)
     keep_running(run, batch)
     run.events.append({**run.events[-1], "event": "failed", "batch": batch, "at": 0.0, "errors": [{"line": 1}]})
 
 
-def an_answer_is_that_of_a_row_that_the_batch_did_not_hold(run: Copy) -> None:
+def an_answer_has_a_row_that_the_batch_did_not_hold(run: Copy) -> None:
     stored = run.whole()
     far = pl.when(pl.col("id") == run.row(stored)).then(79).otherwise("id").cast(pl.UInt32)
     run.answers(stored, lambda frame: frame.with_columns(id=far))
 
 
 def all_prompts_are_moved_by_one(run: Copy) -> None:
-    """Kept as it was billed, and billed for what another row asks."""
+    """Every answer is kept as it was billed, but for the prompt of another row."""
     path = run.manifest / "00000.parquet"
     frame = pl.read_parquet(path)
     prompts = frame["prompt"].to_list()
@@ -546,7 +546,7 @@ def all_prompts_are_moved_by_one(run: Copy) -> None:
     (run.manifest / "manifest.json").write_text(json.dumps(about))
 
 
-def a_file_of_answers_is_named_twice(run: Copy) -> None:
+def an_answers_file_is_named_twice(run: Copy) -> None:
     stored = run.whole()
     stored["parts"].append(stored["parts"][-1])
     stored["answered"] *= 2
@@ -557,7 +557,7 @@ def a_cost_is_noted_too_high(run: Copy) -> None:
     run.whole()["cost"] += 1
 
 
-def a_cost_is_noted_far_too_high_because_a_line_was_damaged(run: Copy) -> None:
+def the_cost_of_a_damaged_line_is_noted_far_too_high(run: Copy) -> None:
     stored, _ = run.struck("line-malformed")
     stored["cost"] += run.last("intent")["most"] * 10
 
@@ -569,25 +569,25 @@ def a_cost_is_noted_too_low_at_first(run: Copy) -> None:
     stored["cost"] -= 1
 
 
-def a_first_question_is_noted_too_low(run: Copy) -> None:
+def the_cost_of_a_trial_is_noted_too_low(run: Copy) -> None:
     run.last("passed")["cost"] -= 1
 
 
-def a_first_question_is_not_noted(run: Copy) -> None:
+def a_trial_is_not_noted(run: Copy) -> None:
     for kind in ("tried", "passed"):
         run.journal.remove(run.last(kind))
 
 
-def a_first_question_has_no_room_in_the_budget(run: Copy) -> None:
+def a_trial_exceeds_the_budget(run: Copy) -> None:
     run.last("asked")["budget"] = 1_000_000
     run.last("tried")["reserve"] = 1_000_001
 
 
-def what_one_row_may_cost_is_noted_too_low(run: Copy) -> None:
+def the_maximum_cost_of_a_row_is_noted_too_low(run: Copy) -> None:
     run.last("intent")["most"] = 1
 
 
-def calls_that_were_lost_are_noted_at_nothing(run: Copy) -> None:
+def lost_calls_are_noted_without_a_cost(run: Copy) -> None:
     raw = {e["nonce"]: (run.run / e["parts"][0]["file"]) for e in run.journal if e["event"] == "stored"}
     for event in (event for event in run.journal if event["event"] == "stored"):
         lines = zstd.decompress(raw[event["nonce"]].read_bytes())
@@ -595,17 +595,17 @@ def calls_that_were_lost_are_noted_at_nothing(run: Copy) -> None:
 
 
 def calls_cost_more_than_the_budget(run: Copy) -> None:
-    """In the ledger only."""
+    """Only the ledger shows it."""
     next(e for e in run.events if e["event"] == "billed")["cost"] += BUDGET
     run.journal[1]["budget"] = BUDGET
 
 
-def what_was_answered_is_told_wrongly(run: Copy) -> None:
+def outcomes_are_noted_wrongly(run: Copy) -> None:
     run.whole()["outcomes"] = {"answered": 4, "refused": 1}
 
 
-def an_expired_row_is_called_missing(run: Copy) -> None:
-    """So that it takes a wish, and maybe money, to have it asked again."""
+def an_expired_row_is_noted_as_missing(run: Copy) -> None:
+    """The client would then ask it again only with --rebuy-missing."""
     stored = [e for e in run.journal if e["event"] == "stored" and e["again"]][-1]
     stored["missing"], stored["again"] = stored["again"], []
     rows = {row for start, stop in stored["missing"] for row in range(start, stop)}
@@ -622,11 +622,11 @@ def a_batch_is_left_open(run: Copy) -> None:
     run.without("stored")
 
 
-def an_end_is_not_noted(run: Copy) -> None:
+def the_end_of_a_batch_is_not_noted(run: Copy) -> None:
     run.without("ended")
 
 
-def an_answer_comes_late_before_its_batch_is_stored(run: Copy) -> None:
+def a_recheck_is_noted_before_its_batch_is_stored(run: Copy) -> None:
     stored = run.whole()
     run.insert(stored, "looked", stored["nonce"])
 
@@ -636,17 +636,17 @@ def a_batch_is_stored_before_it_has_ended(run: Copy) -> None:
         event["wall"] += 3600
 
 
-def lines_that_were_set_aside_are_gone(run: Copy) -> None:
+def quarantined_lines_are_gone(run: Copy) -> None:
     stored, _ = run.struck("line-malformed")
     (run.run / "quarantine" / f"{stored['nonce']}.jsonl").unlink()
 
 
-def the_key_lies_in_a_file(run: Copy) -> None:
+def a_file_holds_the_key(run: Copy) -> None:
     with (run.run / "lock").open("a") as file:
         file.write(TOKEN)
 
 
-def a_digest_is_not_that_of_the_file(run: Copy) -> None:
+def a_noted_digest_is_wrong(run: Copy) -> None:
     run.whole()["parts"][0]["sha256"] = "0" * 64
 
 
@@ -662,13 +662,13 @@ def an_answer_is_kept_as_a_refusal(run: Copy) -> None:
     run.say(stored, run.row(stored), outcome="refused")
 
 
-def the_tokens_are_not_those_of_the_result_line(run: Copy) -> None:
+def the_tokens_differ_from_the_result_line(run: Copy) -> None:
     stored = run.whole()
     run.say(stored, run.row(stored), input_tokens=1)
 
 
-def a_result_line_is_in_no_answers(run: Copy) -> None:
-    """Nor in the ledger."""
+def an_answer_is_only_in_the_result_lines(run: Copy) -> None:
+    """It is not in the ledger either."""
     stored = run.whole()
     row = run.row(stored)
     run.answers(stored, lambda frame: frame.filter(pl.col("id") != row))
@@ -683,7 +683,7 @@ def the_last_line_of_the_journal_is_torn(run: Copy) -> None:
 
 
 class Mutant(NamedTuple):
-    """A way of breaking a run, and who has to notice."""
+    """A way of breaking a run, and the invariant that has to find it."""
 
     do: Callable[[Copy], None]
     by: str
@@ -692,96 +692,100 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = [
-    Mutant(a_created_is_dropped, "I1"),
-    Mutant(an_intent_is_dropped, "I1"),
-    Mutant(a_batch_is_adopted_twice, "I1"),
-    Mutant(a_name_is_taken_back_while_the_batch_runs, "I1"),
-    Mutant(a_name_is_taken_back_while_the_batch_runs, "I1", options={"unfinished": True}),
-    Mutant(a_running_batch_is_called_void_by_a_person, "I1"),
-    Mutant(a_batch_is_named_to_a_person_for_another_one, "I1"),
-    Mutant(a_person_is_told_another_id, "I1"),
-    Mutant(a_batch_is_adopted_beside_another, "I1"),
-    Mutant(a_batch_that_never_was_is_named, "I1"),
-    Mutant(the_client_made_the_copies_itself, "I1", distorted),
-    Mutant(the_client_made_the_copies_itself, "I3", distorted),
-    Mutant(the_client_made_the_copies_itself, "I4", distorted),
-    Mutant(the_client_made_one_more_copy_itself, "I1", distorted),
-    Mutant(a_foreign_batch_is_adopted, "I2"),
-    Mutant(a_batch_is_adopted_beside_another, "I2"),
-    Mutant(a_copy_is_adopted_as_well, "I2", distorted),
-    Mutant(a_copy_is_that_of_another_batch, "I2", distorted),
-    Mutant(ours_is_called_foreign, "I2"),
-    Mutant(the_same_rows_are_accepted_twice, "I3"),
-    Mutant(a_row_is_asked_while_it_is_running, "I3"),
-    Mutant(what_is_running_is_intended_once_more, "I3"),
-    Mutant(what_was_answered_is_intended_once_more, "I3"),
-    Mutant(what_the_provider_has_answered_is_asked_again, "I3"),
-    Mutant(what_came_late_is_bought_all_the_same, "I3", distorted),
-    Mutant(nothing, "I3", distorted, {"rebuys": 0}),
-    Mutant(what_was_asked_in_vain_thrice_is_asked_again, "I3", options={"rebuys": 0}),
-    Mutant(an_answer_is_billed_twice, "I4"),
-    Mutant(a_call_is_billed_twice, "I4", single),
-    Mutant(two_answers_are_swapped, "I5"),
-    Mutant(an_answer_is_dropped, "I5"),
-    Mutant(an_answer_is_dropped_and_called_missing, "I5"),
-    Mutant(an_answer_is_neither_kept_nor_missing, "I5"),
-    Mutant(an_answer_is_called_missing_beside_its_result_line, "I5"),
-    Mutant(an_answer_is_lost_of_a_batch_that_a_person_has_named, "I5"),
-    Mutant(an_answer_is_lost_whose_line_was_hardly_touched, "I5", distorted),
-    Mutant(an_answer_whose_line_was_hardly_touched_is_another, "I5", distorted),
-    Mutant(an_answer_whose_line_was_hardly_touched_has_failed, "I5", distorted),
-    Mutant(an_answer_that_was_swapped_is_none_of_both, "I5", distorted),
-    Mutant(a_paid_answer_is_kept_as_failed, "I5"),
-    Mutant(a_batch_that_was_answered_is_forgotten_before_the_end, "I5", options={"unfinished": True}),
-    Mutant(a_call_is_billed_and_not_kept, "I5", single),
-    Mutant(two_answers_are_one_call, "I5", single),
-    Mutant(an_answer_is_invented, "I6"),
-    Mutant(a_kept_answer_is_of_no_call, "I6", single),
-    Mutant(an_expired_row_is_kept_as_failed, "I6"),
-    Mutant(answers_are_kept_of_a_batch_that_was_refused, "I6"),
-    Mutant(an_answer_is_that_of_a_row_that_the_batch_did_not_hold, "I6"),
-    Mutant(ids_and_lines_are_joined_by_their_order, "I7"),
-    Mutant(all_prompts_are_moved_by_one, "I7"),
-    Mutant(an_answer_whose_line_was_hardly_touched_is_another, "I7", distorted),
-    Mutant(an_answer_is_kept_twice, "I8"),
-    Mutant(a_file_of_answers_is_named_twice, "I8"),
-    Mutant(a_reserve_is_too_small, "I9"),
-    Mutant(what_one_row_may_cost_is_noted_too_low, "I9"),
-    Mutant(a_copy_is_reserved_nothing_for, "I9", distorted),
-    Mutant(a_cost_is_noted_too_low, "I9"),
-    Mutant(a_cost_is_noted_too_low_at_first, "I9"),
-    Mutant(a_cost_is_noted_too_high, "I9"),
-    Mutant(a_cost_is_noted_far_too_high_because_a_line_was_damaged, "I9", distorted),
-    Mutant(a_first_question_is_noted_too_low, "I9", distorted),
-    Mutant(a_first_question_is_not_noted, "I9", distorted),
-    Mutant(a_first_question_has_no_room_in_the_budget, "I9", distorted),
-    Mutant(a_first_question_is_noted_too_low, "I9", single),
-    Mutant(calls_that_were_lost_are_noted_at_nothing, "I9", single),
-    Mutant(calls_cost_more_than_the_budget, "I9", single),
-    Mutant(the_budget_is_exceeded_on_paper, "I9"),
-    Mutant(the_provider_bills_more_than_the_budget, "I9"),
-    Mutant(a_row_is_forgotten, "I10"),
-    Mutant(what_was_answered_is_told_wrongly, "I10"),
-    Mutant(more_answers_are_noted_than_kept, "I10"),
-    Mutant(an_expired_row_is_called_missing, "I10"),
-    Mutant(a_batch_is_left_open, "I10"),
-    Mutant(an_intent_comes_after_the_acceptance, "I12"),
-    Mutant(a_create_is_sent_without_its_record, "I12"),
-    Mutant(an_end_is_not_noted, "I12"),
-    Mutant(an_answer_comes_late_before_its_batch_is_stored, "I12"),
-    Mutant(a_batch_is_stored_before_it_has_ended, "I12"),
-    Mutant(a_stranger_lies_in_the_folder, "I14"),
-    Mutant(others_may_read_the_answers, "I14"),
-    Mutant(lines_that_were_set_aside_are_gone, "I14", distorted),
-    Mutant(the_key_lies_in_a_file, "I14", options={"key": TOKEN}),
-    Mutant(a_raw_file_is_damaged, "I15"),
-    Mutant(a_digest_is_not_that_of_the_file, "I15"),
-    Mutant(the_result_lines_are_gone, "I15"),
-    Mutant(a_result_line_is_in_no_answers, "I15"),
-    Mutant(an_answer_is_kept_as_a_refusal, "I15"),
-    Mutant(the_tokens_are_not_those_of_the_result_line, "I15"),
-    Mutant(the_last_line_of_the_journal_is_torn, "I15"),
-    Mutant(the_prompts_are_changed, "I15"),
+    Mutant(a_created_event_is_dropped, "every_batch_is_on_record"),
+    Mutant(an_intent_is_dropped, "every_batch_is_on_record"),
+    Mutant(a_batch_is_adopted_twice, "every_batch_is_on_record"),
+    Mutant(a_running_batch_is_noted_as_rejected, "every_batch_is_on_record"),
+    Mutant(a_running_batch_is_noted_as_rejected, "every_batch_is_on_record", options={"unfinished": True}),
+    Mutant(the_user_declares_a_running_batch_void, "every_batch_is_on_record"),
+    Mutant(the_user_is_shown_a_batch_of_another_nonce, "every_batch_is_on_record"),
+    Mutant(the_user_is_shown_the_id_of_another_batch, "every_batch_is_on_record"),
+    Mutant(one_nonce_adopts_two_batches, "every_batch_is_on_record"),
+    Mutant(the_journal_names_a_batch_that_does_not_exist, "every_batch_is_on_record"),
+    Mutant(the_client_made_the_copies_itself, "every_batch_is_on_record", distorted),
+    Mutant(the_client_made_the_copies_itself, "nothing_is_bought_twice", distorted),
+    Mutant(the_client_made_the_copies_itself, "nothing_is_billed_twice", distorted),
+    Mutant(the_client_made_one_more_copy_itself, "every_batch_is_on_record", distorted),
+    Mutant(a_foreign_batch_is_adopted, "no_foreign_batch_is_adopted"),
+    Mutant(one_nonce_adopts_two_batches, "no_foreign_batch_is_adopted"),
+    Mutant(a_copy_is_adopted_as_well, "no_foreign_batch_is_adopted", distorted),
+    Mutant(a_copy_is_noted_for_another_batch, "no_foreign_batch_is_adopted", distorted),
+    Mutant(our_batch_is_noted_as_foreign, "no_foreign_batch_is_adopted"),
+    Mutant(the_same_rows_are_accepted_twice, "nothing_is_bought_twice"),
+    Mutant(a_row_is_asked_while_it_is_running, "nothing_is_bought_twice"),
+    Mutant(a_running_row_is_intended_again, "nothing_is_bought_twice"),
+    Mutant(an_answered_row_is_intended_again, "nothing_is_bought_twice"),
+    Mutant(a_row_that_the_provider_answered_is_asked_again, "nothing_is_bought_twice"),
+    Mutant(a_row_is_bought_again_after_its_late_answer, "nothing_is_bought_twice", distorted),
+    Mutant(nothing, "nothing_is_bought_twice", distorted, {"rebuys": 0}),
+    Mutant(a_given_up_row_is_asked_again, "nothing_is_bought_twice", options={"rebuys": 0}),
+    Mutant(an_answer_is_billed_twice, "nothing_is_billed_twice"),
+    Mutant(a_call_is_billed_twice, "nothing_is_billed_twice", single),
+    Mutant(two_answers_are_swapped, "every_billed_answer_is_kept"),
+    Mutant(an_answer_is_dropped, "every_billed_answer_is_kept"),
+    Mutant(an_answer_is_dropped_and_noted_as_missing, "every_billed_answer_is_kept"),
+    Mutant(an_answer_is_neither_kept_nor_missing, "every_billed_answer_is_kept"),
+    Mutant(an_answer_with_a_result_line_is_noted_as_missing, "every_billed_answer_is_kept"),
+    Mutant(an_answer_of_a_batch_that_the_user_named_is_lost, "every_billed_answer_is_kept"),
+    Mutant(an_answer_with_a_duplicated_line_is_lost, "every_billed_answer_is_kept", distorted),
+    Mutant(an_answer_with_a_duplicated_line_has_another_text, "every_billed_answer_is_kept", distorted),
+    Mutant(an_answer_with_a_duplicated_line_is_kept_as_failed, "every_billed_answer_is_kept", distorted),
+    Mutant(a_swapped_answer_is_neither_of_the_two, "every_billed_answer_is_kept", distorted),
+    Mutant(a_paid_answer_is_kept_as_failed, "every_billed_answer_is_kept"),
+    Mutant(
+        an_answered_batch_is_forgotten_in_an_unfinished_run,
+        "every_billed_answer_is_kept",
+        options={"unfinished": True},
+    ),
+    Mutant(a_call_is_billed_and_not_kept, "every_billed_answer_is_kept", single),
+    Mutant(two_answers_claim_the_same_call, "every_billed_answer_is_kept", single),
+    Mutant(an_answer_is_invented, "every_kept_answer_was_billed"),
+    Mutant(a_kept_answer_has_no_billed_call, "every_kept_answer_was_billed", single),
+    Mutant(an_expired_row_is_kept_as_failed, "every_kept_answer_was_billed"),
+    Mutant(answers_of_a_refused_batch_are_kept, "every_kept_answer_was_billed"),
+    Mutant(an_answer_has_a_row_that_the_batch_did_not_hold, "every_kept_answer_was_billed"),
+    Mutant(ids_and_lines_are_joined_by_their_order, "answers_belong_to_their_prompts"),
+    Mutant(all_prompts_are_moved_by_one, "answers_belong_to_their_prompts"),
+    Mutant(an_answer_with_a_duplicated_line_has_another_text, "answers_belong_to_their_prompts", distorted),
+    Mutant(an_answer_is_kept_twice, "no_row_has_two_answers"),
+    Mutant(an_answers_file_is_named_twice, "no_row_has_two_answers"),
+    Mutant(a_reserve_is_too_small, "the_budget_holds"),
+    Mutant(the_maximum_cost_of_a_row_is_noted_too_low, "the_budget_holds"),
+    Mutant(no_money_is_reserved_for_a_copy, "the_budget_holds", distorted),
+    Mutant(a_cost_is_noted_too_low, "the_budget_holds"),
+    Mutant(a_cost_is_noted_too_low_at_first, "the_budget_holds"),
+    Mutant(a_cost_is_noted_too_high, "the_budget_holds"),
+    Mutant(the_cost_of_a_damaged_line_is_noted_far_too_high, "the_budget_holds", distorted),
+    Mutant(the_cost_of_a_trial_is_noted_too_low, "the_budget_holds", distorted),
+    Mutant(a_trial_is_not_noted, "the_budget_holds", distorted),
+    Mutant(a_trial_exceeds_the_budget, "the_budget_holds", distorted),
+    Mutant(the_cost_of_a_trial_is_noted_too_low, "the_budget_holds", single),
+    Mutant(lost_calls_are_noted_without_a_cost, "the_budget_holds", single),
+    Mutant(calls_cost_more_than_the_budget, "the_budget_holds", single),
+    Mutant(the_journal_exceeds_the_budget, "the_budget_holds"),
+    Mutant(the_provider_bills_more_than_the_budget, "the_budget_holds"),
+    Mutant(a_row_is_forgotten, "every_row_is_accounted_for"),
+    Mutant(outcomes_are_noted_wrongly, "every_row_is_accounted_for"),
+    Mutant(more_answers_are_noted_than_kept, "every_row_is_accounted_for"),
+    Mutant(an_expired_row_is_noted_as_missing, "every_row_is_accounted_for"),
+    Mutant(a_batch_is_left_open, "every_row_is_accounted_for"),
+    Mutant(an_intent_is_noted_after_the_acceptance, "events_are_in_order"),
+    Mutant(a_create_is_sent_without_its_record, "events_are_in_order"),
+    Mutant(the_end_of_a_batch_is_not_noted, "events_are_in_order"),
+    Mutant(a_recheck_is_noted_before_its_batch_is_stored, "events_are_in_order"),
+    Mutant(a_batch_is_stored_before_it_has_ended, "events_are_in_order"),
+    Mutant(the_folder_holds_an_unknown_file, "every_file_is_known_and_private"),
+    Mutant(other_users_may_read_the_answers, "every_file_is_known_and_private"),
+    Mutant(quarantined_lines_are_gone, "every_file_is_known_and_private", distorted),
+    Mutant(a_file_holds_the_key, "every_file_is_known_and_private", options={"key": TOKEN}),
+    Mutant(a_raw_file_is_damaged, "files_match_their_digests"),
+    Mutant(a_noted_digest_is_wrong, "files_match_their_digests"),
+    Mutant(the_result_lines_are_gone, "files_match_their_digests"),
+    Mutant(an_answer_is_only_in_the_result_lines, "files_match_their_digests"),
+    Mutant(an_answer_is_kept_as_a_refusal, "files_match_their_digests"),
+    Mutant(the_tokens_differ_from_the_result_line, "files_match_their_digests"),
+    Mutant(the_last_line_of_the_journal_is_torn, "files_match_their_digests"),
+    Mutant(the_prompts_are_changed, "files_match_their_digests"),
 ]
 
 
@@ -805,13 +809,13 @@ def copy(copied: Callable[[Make], Copy]) -> Copy:
 def test_a_good_run_passes(copied: Callable[[Make], Copy], make: Make) -> None:
     run = copied(make)
     assert found(run) == set()
-    run.write()  # chained and written by us, it still does
+    run.write()  # it also passes when this test has written it
     assert found(run) == set()
     if make is eventful:
         assert found(run, budget=BUDGET, rebuys=0) == set()
 
 
-def test_the_good_runs_have_been_through_enough(played: Callable[[Make], Path]) -> None:
+def test_the_good_runs_contain_every_kind_of_event(played: Callable[[Make], Path]) -> None:
     run = Copy(played(eventful))
     assert any(event["found"] for event in run.journal if event["event"] == "created")
     assert any(event["again"] for event in run.journal if event["event"] == "stored")
@@ -829,11 +833,11 @@ def test_a_broken_run_is_caught(copied: Callable[[Make], Copy], mutant: Mutant) 
 
 
 def test_every_invariant_is_broken_by_some_mutant() -> None:
-    assert {mutant.by for mutant in MUTANTS} | {"I13"} == set(INVARIANTS)
+    assert {mutant.by for mutant in MUTANTS} | {"a_finished_run_stays_unchanged"} == set(INVARIANTS)
 
 
 @pytest.mark.parametrize("where", ["removed", "moved", "flipped", "foreign"])
-def test_a_journal_line_that_was_touched_breaks_the_chain(copy: Copy, where: str) -> None:
+def test_a_changed_journal_line_breaks_the_chain(copy: Copy, where: str) -> None:
     path = copy.run / "journal"
     lines = path.read_bytes().split(b"\n")
     match where:
@@ -846,40 +850,40 @@ def test_a_journal_line_that_was_touched_breaks_the_chain(copy: Copy, where: str
         case "foreign":
             lines[4] = lines[3]
     path.write_bytes(b"\n".join(lines))
-    assert "I15" in found(copy)
+    assert "files_match_their_digests" in found(copy)
 
 
-def test_whatever_happens_after_the_end_is_noticed(copy: Copy) -> None:
+def test_a_change_after_the_end_is_noticed(copy: Copy) -> None:
     before = audit(load(copy.ledger, copy.run, copy.manifest))["snapshot"]
     assert found(copy, before=before) == set()
-    (copy.run / "lock").write_text("somebody has looked")
+    (copy.run / "lock").write_text("another process held the lock")
     assert found(copy, before=before) == set()
     whole = copy.ledger.read_bytes()
     copy.ledger.write_bytes(whole + json.dumps({**copy.events[-1], "event": "cancelled"}).encode() + b"\n")
-    assert "I13" in found(copy, before=before)
+    assert "a_finished_run_stays_unchanged" in found(copy, before=before)
     copy.ledger.write_bytes(whole)
     (copy.run / "report.html").touch(0o600)
-    assert found(copy, before=before) == {"I13"}
+    assert found(copy, before=before) == {"a_finished_run_stays_unchanged"}
 
 
-def test_status_is_held_against_the_files(copy: Copy) -> None:
-    told = {"asked": 80, "answered": 80, "refused": 0, "failed": 0, "missing": 0}
-    assert found(copy, status=told) == set()
-    assert found(copy, status={**told, "answered": 79, "missing": 1}) == {"I10"}
-    assert found(copy, status={**told, "answered": 79, "failed": 1}) == {"I10"}
+def test_status_is_compared_with_the_files(copy: Copy) -> None:
+    status = {"asked": 80, "answered": 80, "refused": 0, "failed": 0, "missing": 0}
+    assert found(copy, status=status) == set()
+    assert found(copy, status={**status, "answered": 79, "missing": 1}) == {"every_row_is_accounted_for"}
+    assert found(copy, status={**status, "answered": 79, "failed": 1}) == {"every_row_is_accounted_for"}
 
 
-def test_the_program_prints_a_line_per_invariant(copy: Copy) -> None:
+def test_the_program_prints_one_line_per_invariant(copy: Copy) -> None:
     line = [sys.executable, "-m", "tests.auditor", "--ledger", str(copy.ledger), "--run", str(copy.run)]
     line += ["--manifest", str(copy.manifest)]
     ran = subprocess.run(line, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
     assert [text.split()[:2] for text in ran.stdout.splitlines()] == [[name, "ok"] for name in INVARIANTS]
-    a_created_is_dropped(copy)
+    a_created_event_is_dropped(copy)
     copy.write()
     ran = subprocess.run([*line, "--json"], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert json.loads(ran.stdout)["invariants"]["I1"]["problems"]
+    assert json.loads(ran.stdout)["invariants"]["every_batch_is_on_record"]["problems"]
 
 
 def test_the_auditor_shares_no_code_with_the_client() -> None:

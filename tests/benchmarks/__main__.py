@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
-    """Measure the stages named, or all of them."""
+    """Measure the named stages, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"any of {', '.join(STAGES)}")
     parser.add_argument("--full", action="store_true", help="every size, 5,424,000 rows among them (about 25 minutes)")
@@ -50,7 +50,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as home:
             results += STAGES[stage](Path(home), full=args.full)
         machine = about()
-        if args.write:  # after each stage, so that one that fails costs no other its figures
+        if args.write:  # after each stage, so that a failing stage does not lose the results of the others
             (HERE / "RESULTS.md").write_text(page(machine, results))
             if found := curves(results):
                 (HERE / "growth.svg").write_text(plot(found))
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def about() -> dict[str, object]:
-    """What the figures depend on."""
+    """The machine and the versions that the numbers depend on."""
     packages = ("polars", "numpy", "msgspec", "aiohttp")
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

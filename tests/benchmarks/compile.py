@@ -13,7 +13,7 @@ from tests.benchmarks.measure import Cost, Result, compared, run
 
 GENDERBENCH = os.environ.get("BATCHBENCH_GENDERBENCH")
 BATCHBENCH = [sys.executable, "-m", "batchbench"]
-# Polars writing the finished text: to the same files one after the other, and all at once to a single file.
+# Polars writes the finished text: to the same files one after the other, and to a single file at once.
 FLOOR = """
 import sys, time
 import polars as pl
@@ -40,7 +40,7 @@ probes.HiringAnProbe(sample_k=int(sys.argv[1]), log_strategy="no").create_probe_
 
 
 def compile(home: Path, *, full: bool) -> list[Result]:
-    """Compile the full HiringAn into `home`, then let polars write its text once more."""
+    """Compile the full HiringAn into `home`, then write its text again with polars alone."""
     ours, folder, prompts = compiled(home)
     (home / "floor").mkdir()
     shards = sorted(folder.glob("*.parquet"))
@@ -64,7 +64,7 @@ def compile(home: Path, *, full: bool) -> list[Result]:
 
 
 def compiled(home: Path) -> tuple[Cost, Path, int]:
-    """The full HiringAn under `home`: what compiling cost, where it is, how many prompts it has."""
+    """Compile the full HiringAn under `home`; returns its cost, its folder and its number of prompts."""
     run([*BATCHBENCH, "data", "pull", "names", "--home", str(home), "--quiet"])
     ours, output = run([*BATCHBENCH, "compile", "hiring_an", "--home", str(home), "--json", "--quiet"])
     (document,) = json.loads(output)

@@ -18,13 +18,13 @@ from tests.benchmarks.measure import Cost, Result, compared, run
 COMPILE = """
 import sys
 from pathlib import Path
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench import probes
 from batchbench.compile.compiler import compile
 from batchbench.core.store import Store
 home, names = Path(sys.argv[1]), int(sys.argv[2])
 store, probe = Store(home), probes.load("hiring_an")
-loaded = {name: datasets.table(store, name, sample=False, note=print) for name in probe.datasets}
+loaded = {name: load_table(store, name, sample=False, note=print) for name in probe.datasets}
 tables, sources = ({name: pair[place] for name, pair in loaded.items()} for place in (0, 1))
 tables["names"] = tables["names"].gather_every(800 // names).head(names)
 compile(probe, probe.params(), tables, sources, Store(home / f"{names}"), lambda _, __: None)
@@ -33,7 +33,7 @@ NAMES = (2, 15, 148, 800)
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU seconds of one stage at several sizes, less those of starting a process, and the exponent that fits them."""
+    """CPU seconds of one stage at several sizes without the start of the process, and the fitted exponent."""
 
     stage: str
     sizes: list[int]
@@ -70,7 +70,7 @@ def curves(results: list[Result]) -> list[Curve]:
 
 def _curve(stage: str, results: list[Result]) -> Curve:
     points = [(result.size, _cpu(result.ours)) for result in results]
-    start = points[0][1]  # the smallest size is hardly more than the start of a process
+    start = points[0][1]  # at the smallest size, the start of the process dominates
     xs = [math.log(size) for size, _ in points[1:]]
     ys = [math.log(max(cpu - start, 0.01)) for _, cpu in points[1:]]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)

@@ -1,4 +1,4 @@
-"""lines: what a request costs the client on its way out and back, against a bare msgspec loop and a call of its own."""
+"""lines: the client's cost to encode a request and read its result, compared with a bare msgspec loop."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.benchmarks.compile import compiled
 from tests.benchmarks.measure import Cost, Result, compared, run
 
-# What the dispatcher does with a shard: prompts to requests with their price, then result lines to answers on disk.
-# The results of one shard are read again and again, as if they were those of others.
+# What the dispatcher does with a shard: prompts to priced requests, then result lines to answers on disk. The results
+# of one shard are read repeatedly in place of those of other shards.
 PREPARE = """
 import sys
 from pathlib import Path
@@ -33,10 +33,10 @@ nonce, kept = "0123456789", home / "results.jsonl.zst"
 ANSWER = (
     PREPARE
     + """
-from batchbench.emulator.dialects.openai.codec import Codec
+from batchbench.emulator.dialects.openai.codec import OpenAICodec
 from batchbench.emulator.personas.respond import find_persona
 from batchbench.runs.results import zstd
-codec = Codec("batch", 0.0, 0, lambda model: find_persona(model, home))
+codec = OpenAICodec("batch", 0.0, 0, lambda model: find_persona(model, home))
 chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None)
 with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
@@ -83,7 +83,7 @@ def lines(home: Path, *, full: bool) -> list[Result]:
 
 
 def net(home: Path, folder: Path, script: str, count: int) -> Cost:
-    """The cost of a script less that of its imports."""
+    """The cost of a script without its imports."""
     words = [str(home), str(folder)]
     start, _ = run([sys.executable, "-c", PREPARE, *words, "0"])
     whole, _ = run([sys.executable, "-c", script, *words, str(count)])

@@ -1,4 +1,4 @@
-"""How a benchmark measures: seconds, CPU seconds and peak memory of a whole process, beside the machine's load."""
+"""How a benchmark measures: seconds, CPU seconds and peak memory of a process, with the machine's load."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process needed; what was not measured is null."""
+    """What one process needed; None where it was not measured."""
 
     seconds: float
     cpu_seconds: float | None = None
@@ -27,9 +27,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     size: int  # prompts, requests or answers on our side
     ours: Cost
     other: Cost | None = None
-    per: Literal["seconds", "cpu_seconds"] = "seconds"  # what the ratio compares
+    per: Literal["seconds", "cpu_seconds"] = "seconds"  # the compared quantity
     ratio: float | None = None
-    load: float  # of the machine, over the last minute
+    load: float  # load of the machine over the last minute
 
 
 def compared(
@@ -52,12 +52,12 @@ def compared(
 
 
 def left_out(stage: str, why: str) -> Result:
-    """A row that says why there is none."""
+    """A row that says why a comparison is missing."""
     return Result(stage=stage, what=why, size=0, ours=Cost(seconds=0), load=round(os.getloadavg()[0], 2))
 
 
 def run(command: list[str], env: Mapping[str, str] | None = None) -> tuple[Cost, bytes]:
-    """Run `command` to its end; its cost and its standard output."""
+    """Run `command` to its end; returns its cost and its standard output."""
     started = time.monotonic()
     environment = {**os.environ, **(env or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
@@ -73,7 +73,7 @@ def run(command: list[str], env: Mapping[str, str] | None = None) -> tuple[Cost,
 
 
 def peak(usage: resource.struct_rusage) -> float | None:
-    """The most memory of a child that has ended; it starts with the peak of this process, below which nothing shows."""
+    """Peak memory of ended children; smaller values than this process's own peak cannot be seen."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(usage.ru_maxrss / 1024, 1) if usage.ru_maxrss > own else None
 
@@ -85,6 +85,6 @@ def cpu_of(pid: int) -> float:
 
 
 def peak_of(pid: int) -> float:
-    """Megabytes that a running process has used at most."""
+    """Peak memory of a running process in megabytes."""
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     return round(int(line.split()[1]) / 1024, 1)

@@ -15,20 +15,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from tests.benchmarks.measure import Cost, Result, compared, left_out, run
 
 PROBES = ("wino_bias", "crows_pairs")
 VOCABULARY = 30_522
 SHAPES = {"BERT-tiny": (2, 128), "BERT-mini": (4, 256)}
-# What a run does with a batch; or the same, told a sentence at a time.
+# What a run does with a batch, or the same with one sentence per batch.
 OURS = """
 import json, sys, time
 from batchbench.transport.mlm import filling, runtimes
 runtime, sentences = runtimes.load(sys.argv[1]), json.load(open(sys.argv[2]))
 def answered(sentences):
-    asked = filling.questions(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
+    asked = filling.encode_prompts(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
     found = {}
     for numbers in filling.passes(asked):
         found |= zip(numbers, filling.answers(runtime, [asked[number] for number in numbers]))
@@ -43,7 +43,7 @@ seconds = [time.monotonic() - started, time.process_time() - cpu]
 numbers = [[guess.score for guess in answer.top] + answer.candidates for answer in found]
 print(json.dumps({"seconds": seconds, "numbers": numbers}))
 """
-# One call of the model for each sentence, as one would write it down with transformers.
+# One call of the model per sentence, as a user of transformers would write it.
 PLAIN = """
 import json, sys, time, torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, logging
@@ -70,7 +70,7 @@ found = [answered(*sentence) for sentence in sentences]
 seconds = [time.monotonic() - started, time.process_time() - cpu]
 print(json.dumps({"seconds": seconds, "numbers": [[score for _, score in top] + words for top, words in found]}))
 """
-# The five likeliest tokens alone, which is all that LangTest asks for.
+# Only the five likeliest tokens, as LangTest asks for.
 PIPELINE = """
 import json, sys, time
 from transformers import logging, pipeline
@@ -86,7 +86,7 @@ print(json.dumps({"seconds": seconds, "numbers": [[guess["score"] for guess in a
 
 
 def mlm(home: Path, *, full: bool) -> list[Result]:
-    """The smallest shape, or all; without what a process needs to start."""
+    """Measure the smallest shape, or all of them, without the start of the process."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         return [left_out("mlm", "left out: needs the extra, pip install 'batchbench[mlm]'")]
     from tests.mlm import models
@@ -120,7 +120,7 @@ Numbers = list[list[float | None]]
 
 
 def _measured(script: str, *arguments: str) -> tuple[Cost, Numbers]:
-    # One thread each: on a busy machine, threads that wait for one another would be most of what is measured.
+    # One thread each: on a busy machine, waiting between threads would dominate.
     command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
     whole, output = run(command, {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"})
     told = json.loads(output)
@@ -129,7 +129,7 @@ def _measured(script: str, *arguments: str) -> tuple[Cost, Numbers]:
 
 
 def _compared(what: str, ours: tuple[Cost, Numbers], other: tuple[Cost, Numbers]) -> Result:
-    """A result, if all numbers that the other has are ours to 1e-4: sums in another order differ in the fifth digit."""
+    """A result, if both sides agree to 1e-4: sums in another order differ in the fifth digit."""
     pairs = [pair for one, two in zip(ours[1], other[1], strict=True) for pair in zip(one, two, strict=False)]
     apart = max(abs((a or 0.0) - (b or 0.0)) for a, b in pairs)
     if apart > 1e-4:
@@ -143,9 +143,7 @@ def _sentences(home: Path) -> list[list[str]]:
     for name in PROBES:
         probe = probes.load(name)
         assert probe.candidates is not None
-        tables = {
-            data: datasets.table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets
-        }
+        tables = {data: load_table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets}
         table = probe.design(probe.params(), tables).select(
             "sentence", one=probe.candidates[0], two=probe.candidates[1]
         )

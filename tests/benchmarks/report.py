@@ -1,4 +1,4 @@
-"""RESULTS.md and growth.svg, as the program writes them."""
+"""Write RESULTS.md and growth.svg."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""run: HiringAn asked of the emulator from end to end, killed three times, and how soon each start is back at work."""
+"""run: HiringAn through the emulator from start to end with three kills, and how long each restart takes."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PATIENCE = 3600.0
 
 
 def command(home: Path, items: int) -> list[str]:
-    """`batchbench run` of so many items."""
+    """The command line of `batchbench run` for a number of items."""
     words = ["run", "hiring_an", "--model", "sim:random", "--sample-k", str(items), "--json", "--quiet"]
     return [*BATCHBENCH, *words, "--home", str(home)]
 
@@ -31,13 +31,13 @@ class Client:
         self._process = subprocess.Popen(command(home, items), stdout=subprocess.DEVNULL)
 
     def at_work(self) -> Cost:
-        """Wait for its first step; how long that took."""
+        """Wait for its first journal line; returns the seconds."""
         while self._size() == self._before and self._process.poll() is None:
             time.sleep(0.005)
         return Cost(seconds=round(time.monotonic() - self.started, 3), peak_mb=peak_of(self._process.pid))
 
     def killed_at(self, stored: int) -> Cost:
-        """Let it store so many batches, then kill it; what it needed up to then."""
+        """Kill it after it has stored a number of batches; returns its cost up to then."""
         deadline = time.monotonic() + PATIENCE
         while self._stored() < stored and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -45,7 +45,7 @@ class Client:
         return self.ended()
 
     def ended(self) -> Cost:
-        """Wait for its end; what it needed."""
+        """Wait for its end; returns its cost."""
         _, _, usage = os.wait4(self._process.pid, 0)
         return Cost(
             seconds=round(time.monotonic() - self.started, 3),
@@ -64,7 +64,7 @@ class Client:
 
 
 def run(home: Path, *, full: bool) -> list[Result]:
-    """All items, or 500,000: killed at the start, in the middle and near the end; then again with nothing to do."""
+    """Run all items, or 500,000: killed at the start, in the middle and near the end, then run with nothing to do."""
     _, _, prompts = compiled(home)
     items = prompts if full else 500_000
     batches = -(-items // 50_000)

@@ -41,7 +41,7 @@ def judge(scene: Scene, rows: int) -> int:
     assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)
     assert rows <= scene.billed() <= rows + lost
     found = scene.audit(status=True)["invariants"]
-    assert found["I7"]["looked_at"].startswith(f"{rows} answers")
+    assert found["answers_belong_to_their_prompts"]["looked_at"].startswith(f"{rows} answers")
     assert scene.program("audit").code == 0
     return lost
 

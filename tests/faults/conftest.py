@@ -1,4 +1,4 @@
-"""The table of faults: `python -m pytest tests/faults --table` prints every row, what became of it, and the seed."""
+"""The table of faults: `python -m pytest tests/faults --table` prints every row with its result and the seed."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ __all__ = ["manifests", "stage"]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Reports travel between processes; marks do not."""
+    """Copy marks into the report: only reports reach the main process of xdist."""
     for mark in item.iter_markers("row"):
         item.user_properties.extend(("row", number) for number in mark.args)
     callspec = getattr(item, "callspec", None)
@@ -22,12 +22,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if not config.getoption("table"):
         return
-    ended: dict[int, list[tuple[str, str, str]]] = {}
+    results: dict[int, list[tuple[str, str, str]]] = {}
     for number, found in _outcomes(terminalreporter):
-        ended.setdefault(number, []).append(found)
+        results.setdefault(number, []).append(found)
     terminalreporter.section("faults")
     for number, fault in sorted(rows().items()):
-        for outcome, test, seed in ended.get(number, [("not run", "", "")]):
+        for outcome, test, seed in results.get(number, [("not run", "", "")]):
             terminalreporter.write_line(f"{number:4}  {outcome:8}  {seed:>6}  {fault}  {test}")
 
 

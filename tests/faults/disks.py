@@ -23,7 +23,7 @@ needs_strace = pytest.mark.skipif(not _works("strace", "true"), reason="strace i
 
 @contextmanager
 def mounted(folder: Path, *words: str) -> Iterator[Path]:
-    """Something mounted over a folder, which is made if need be: `mounted(folder, "-t", "tmpfs", "tmpfs")`."""
+    """Mount a file system over a folder, which is created if necessary: `mounted(folder, "-t", "tmpfs", "tmpfs")`."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", *words, str(folder)], check=True)
     try:
@@ -38,7 +38,7 @@ def tmpfs(folder: Path, options: str) -> AbstractContextManager[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[Path]:
-    """A folder in which nothing can be changed any more."""
+    """Make a folder read-only."""
     with mounted(folder, "--bind", str(folder)):
         subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
         yield folder
@@ -46,7 +46,7 @@ def read_only(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[None]:
-    """A disk without a byte left."""
+    """Fill a disk completely."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -59,8 +59,8 @@ def filled(folder: Path) -> Iterator[None]:
 
 
 def failing(calls: str, error: str, when: str, path: Path | None = None) -> list[str]:
-    """What to put around a client so that some of its system calls fail: `failing("fdatasync", "EIO", "3")`."""
-    # The tracer is the client's child, not its parent: a signal to the process that we started reaches the client.
+    """The command that starts a client so that some of its system calls fail: `failing("fdatasync", "EIO", "3")`."""
+    # With -D the tracer is a child of the client, so signals that a test sends reach the client.
     line = ["strace", "-D", "-f", "-qq", "-o", os.devnull, "--seccomp-bpf", "-e", f"trace={calls}"]
     line += ["-e", f"inject={calls}:error={error}:when={when}"]
     return [*line, "-P", str(path)] if path else line

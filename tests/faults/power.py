@@ -1,10 +1,9 @@
-"""What a power cut can leave of a home: the program's own file operations, and every state they allow on disk.
+"""What a power cut can leave of a home: every state on disk that the program's file operations allow.
 
-Operations are recorded with strace. The model is a weak one, so that what it cannot break no file system breaks: of a
-file's sectors written since its last sync any may be on disk and any not, whatever was written first; the size is one
-more thing that may be old or new; what a file was extended by reads as zeros. Names in a folder change in order, but
-only a sync of the folder itself makes them stay. A file under a name that nobody reads (a scratch file, a lock) is not
-looked into.
+strace records the operations. The model promises less than any file system: each sector written since a file's last
+sync may or may not be on disk, in any order; the size may be old or new; an extension may read as zeros. Names in a
+folder change in order, but only a sync of the folder makes them permanent. The contents of files that no reader opens
+(scratch files, locks) are ignored.
 """
 
 import itertools
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SECTOR = 512
-EXHAUSTIVE = 1 << 12  # states of one moment, beyond which some are drawn
+EXHAUSTIVE = 1 << 12  # states per moment; if there are more, a random sample is taken
 NAMING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat")
 CALLS = ("openat", "close", "dup", "write", "pwrite64", "ftruncate", "fsync", "fdatasync", *NAMING)
 LINE = re.compile(r"^(\d+) +(\d+\.\d+) (.*)$")
@@ -29,11 +28,11 @@ TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 
 
 class Operation(NamedTuple):
-    """One call that succeeded."""
+    """One successful system call."""
 
-    at: float  # when it was over, in seconds since 1970
+    at: float  # its end, in seconds since 1970
     name: str
-    words: list[str]  # its arguments, texts replaced by ""
+    words: list[str]  # its arguments, with strings replaced by ""
     texts: list[bytes]
     result: int
 
@@ -41,7 +40,7 @@ class Operation(NamedTuple):
 def traced(
     command: list[str], trace: Path, environment: Mapping[str, str], *kill: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program and write down what it does to files, until it makes the call at which to kill it."""
+    """Run a program and record its file operations, until the call at which it is killed."""
     what = ["-e", f"trace={','.join(CALLS)}", "-ttt", "-T", "-xx", "-s", "100000000"]
     what += [word for one in kill for word in ("-e", f"inject={one}:signal=KILL")]
     line = ["strace", "-f", *what, "-o", str(trace), *command]
@@ -49,7 +48,7 @@ def traced(
 
 
 def operations(trace: Path) -> list[Operation]:
-    """What a trace tells, in the order in which it was done."""
+    """The operations of a trace, in order."""
     found, begun = [], {}
     for line in trace.read_text().splitlines():
         pid, at, text = LINE.match(line).groups()  # type: ignore[union-attr]
@@ -71,11 +70,11 @@ def operations(trace: Path) -> list[Operation]:
 
 @dataclass(eq=False)
 class File:
-    """What is in it, what of that is on disk for certain, and what may be."""
+    """A file: its content, the part that is certainly on disk, and the part that may be."""
 
     now: bytes = b""
     synced: bytes = b""
-    sizes: list[int] = field(default_factory=list)  # that it has had since it was synced
+    sizes: list[int] = field(default_factory=list)  # its sizes since the last sync
     dirty: set[int] = field(default_factory=set)  # sectors
 
     def write(self, offset: int, content: bytes) -> None:
@@ -92,11 +91,11 @@ class File:
         self.synced, self.sizes, self.dirty = self.now, [], set()
 
     def choices(self) -> list[int]:
-        """How many ways there are to choose its size, and each of its sectors."""
+        """The number of choices for its size and for each of its sectors."""
         return [len({len(self.synced), *self.sizes}), *(2 for _ in self.dirty)] if self.sizes else []
 
     def left(self, choice: list[int]) -> bytes:
-        """What the disk has after a power cut."""
+        """The content on disk after a power cut."""
         if not choice:
             return self.synced
         size = sorted({len(self.synced), *self.sizes})[choice[0]]
@@ -113,7 +112,7 @@ Names = dict[str, "File | Folder"]
 
 @dataclass(eq=False)
 class Folder:
-    """Names, and the changes to them that may not be on disk, in their order."""
+    """A folder: its names, and the changes, in order, that may not be on disk."""
 
     now: Names = field(default_factory=dict)
     synced: Names = field(default_factory=dict)
@@ -134,19 +133,19 @@ class Folder:
 
 
 class Disk:
-    """A folder on disk as the operations so far have left it."""
+    """A disk after the operations so far."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.top = Folder()
-        self.handles: dict[int, tuple[File | Folder, str, list[int]]] = {}  # node, path, where the next write goes
+        self.handles: dict[int, tuple[File | Folder, str, list[int]]] = {}  # node, path, offset of the next write
 
     def restart(self) -> None:
-        """Another process; what the last one wrote is still to be read."""
+        """Start another process: open files are gone, written bytes stay readable."""
         self.handles = {}
 
     def apply(self, one: Operation) -> bool:
-        """Do what was done; whether it changes what a power cut can leave."""
+        """Apply an operation; returns whether it changes what a power cut can leave."""
         match one.name:
             case "openat":
                 return self._open(one)
@@ -218,7 +217,7 @@ class Disk:
         return os.path.join(base, text.decode())
 
     def _place(self, path: str) -> tuple[Folder, str] | None:
-        """The folder that a path is in, and its name there; null if that is not on this disk."""
+        """The folder of a path, and its name there; None if it is not on this disk."""
         if path == str(self.root):
             return self.top, ""
         if not path.startswith(f"{self.root}/"):
@@ -232,12 +231,12 @@ class Disk:
         return folder, name
 
     def find(self, pattern: str) -> "File | None":
-        """A file by a pattern for its path, as a reader sees it now."""
+        """The current content of the file whose path matches a pattern."""
         found = [node for path, node in _walk(self.top, lambda folder: folder.now) if re.fullmatch(pattern, path)]
         return found[0] if found and isinstance(found[0], File) else None
 
     def states(self, chance: random.Random, most: int = EXHAUSTIVE) -> Iterator[dict[str, bytes | None]]:
-        """Every state a power cut at this moment can leave, or `most` of them: path -> content, null for a folder."""
+        """States that a power cut at this moment can leave, at most `most`: path -> content, None for a folder."""
         folders = list(dict.fromkeys([self.top, *(node for node in self._nodes() if isinstance(node, Folder))]))
         files = list(dict.fromkeys(node for node in self._nodes() if isinstance(node, File) and node.choices()))
         files = [file for file in files if any(not unread(name) for name in self._names_of(file))]
@@ -257,7 +256,7 @@ class Disk:
             }
 
     def _nodes(self) -> Iterator["File | Folder"]:
-        """Everything that is, was or may be there."""
+        """All nodes that may exist on disk."""
         for _, node in _walk(self.top, lambda folder: dict(self._versions(folder))):
             yield node
 
@@ -285,7 +284,7 @@ def _walk(folder: Folder, names: Callable[[Folder], Names], above: str = "") -> 
 
 
 def laid_out(state: Mapping[str, bytes | None], home: Path) -> None:
-    """Make a home of what was left."""
+    """Write a state to a folder."""
     home.mkdir(parents=True)
     for path, content in state.items():
         if content is None:

@@ -11,17 +11,17 @@ UNTRIED = "## Not tried"
 
 
 def row(*numbers: int) -> pytest.MarkDecorator:
-    """The rows that a test is about."""
+    """Mark a test with the rows that it covers."""
     return pytest.mark.row(*numbers)
 
 
 def rows() -> dict[int, str]:
-    """Number and words of every fault that README.md says is tried."""
+    """Number and text of every fault that README.md lists as tested."""
     return _listed(HERE.joinpath("README.md").read_text().partition(UNTRIED)[0])
 
 
 def untried() -> dict[int, str]:
-    """Those that it says are not."""
+    """Number and text of every fault that README.md lists as not tested."""
     return _listed(HERE.joinpath("README.md").read_text().partition(UNTRIED)[2])
 
 

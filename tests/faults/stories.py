@@ -1,4 +1,4 @@
-"""Stories: rules for a provider, a run against it, and how that ends. Each is played by the real program."""
+"""Stories: fault rules for the provider, and the expected end of a run. The real program plays each one."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,35 +8,35 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.dispatch.scene import DIALECTS, Json, Ran, Scene
-from tests.faults.first import DRAW, hurry, put_first
+from tests.faults.client_patches import DRAW, hurry, run_first
 
 ROWS, SIZE = 48, 12
-AHEAD = 3  # stories played at once: most of their time is spent waiting
+AHEAD = 3  # stories played at the same time; most of their time is waiting
 
 
 class Story(NamedTuple):
-    """Rules for the provider, and how the run ends."""
+    """Fault rules for the provider, and the expected end of the run."""
 
     row: pytest.MarkDecorator
     rules: list[Json]
-    code: int | None = 0  # null: 6 if some row was never got to, which is up to the draw of the nonces, else 0
-    answered: int | None = ROWS  # null: some, which the ledger tells
+    code: int | None = 0  # None: 6 if rows are missing, which depends on the nonces, else 0
+    answered: int | None = ROWS  # None: not checked here; the auditor compares with the ledger
     says: str = ""
-    damaged: int = 0  # answers in each batch that are none
+    damaged: int = 0  # rows in each batch without a readable answer
     dialects: tuple[str, ...] = DIALECTS
-    emulator: tuple[str, ...] = ()  # its options
-    speed: float = 1.0  # of the client's time
-    size: int = SIZE  # of a batch
-    voids: int | None = None  # batches that were looked for and never found
-    full: bool = False  # left out by default
-    adrift: bool = False  # batches are left of which nobody knows yet
+    emulator: tuple[str, ...] = ()  # options of the emulator
+    speed: float = 1.0  # factor for the client's time
+    size: int = SIZE  # rows in a batch
+    voids: int | None = None  # batches that the client searched for and did not find; None: any number
+    full: bool = False  # runs with -m full only
+    open_batches: bool = False  # the run ends with batches whose state is unknown
 
 
-Told = Callable[[str, str], tuple[Scene, Ran]]
+Play = Callable[[str, str], tuple[Scene, Ran]]
 
 
 def cases(stories: Mapping[str, Story]) -> list[Any]:
-    """Every story in one dialect, turn by turn; and, in full, those for every day in the other."""
+    """Every story in one dialect, alternately; with -m full, those of the default suite in the other dialect, too."""
     found = []
     for turn, (name, story) in enumerate(stories.items()):
         first = story.dialects[turn % len(story.dialects)]
@@ -47,8 +47,8 @@ def cases(stories: Mapping[str, Story]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Iterator[Told]:
-    """What became of a story; the next ones are begun meanwhile."""
+def play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, manifests: Path) -> Iterator[Play]:
+    """Play a story and return its result; the next stories start at the same time."""
     stories: Mapping[str, Story] = request.module.STORIES
     here = [
         item for item in request.session.items if isinstance(item, pytest.Function) and item.module is request.module
@@ -56,21 +56,21 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     chosen = [item.callspec.params for item in here if hasattr(item, "callspec")]
     queue: list[Any] = [(one["name"], one["dialect"]) for one in chosen if one.get("name") in stories]
 
-    def play(name: str, dialect: str) -> tuple[Scene, Ran]:
+    def start(name: str, dialect: str) -> tuple[Scene, Ran]:
         story = stories[name]
         folder = tmp_path_factory.mktemp("story") / "scene"
         scene = Scene(folder, manifests, dialect, *story.emulator, rules=story.rules)
         scenes.append(scene)
-        put_first(scene, DRAW)
+        run_first(scene, DRAW)
         if story.speed != 1:
             hurry(scene, story.speed)
         return scene, scene.run(k=ROWS, size=story.size, timeout=200)
 
     def result(name: str, dialect: str) -> tuple[Scene, Ran]:
-        place = queue.index((name, dialect))
-        for case in queue[place : place + AHEAD]:
+        first = queue.index((name, dialect))
+        for case in queue[first : first + AHEAD]:
             if case not in played:
-                played[case] = pool.submit(play, *case)
+                played[case] = pool.submit(start, *case)
         return played[name, dialect].result()
 
     scenes: list[Scene] = []
@@ -92,23 +92,23 @@ def judge(story: Story, scene: Scene, done: Ran) -> None:
         assert done.report["answered"] == story.answered - story.damaged * len(scene.accepted()), done
     assert story.voids in (None, len(scene.journal("void")))
     assert {rule["do"] for rule in story.rules if "p" not in rule} <= struck(scene), struck(scene)
-    scene.audit(status=True, unfinished=story.adrift)
+    scene.audit(status=True, unfinished=story.open_batches)
     scene.close()
 
 
 def struck(scene: Scene) -> set[str]:
-    """The faults that were really played."""
+    """The faults that the emulator has played."""
     lines = [name for event in scene.emulator.events("ended") for name in event.get("struck", {})]
     return {event["do"] for event in scene.emulator.events("fault")} | set(lines)
 
 
 def in_turn(call: str | list[str], *names: str) -> list[Json]:
-    """One fault after the other, each for one call."""
+    """One fault after the other, one call each."""
     return [{"do": name, "on": call, "nth": [turn]} for turn, name in enumerate(names, 1)]
 
 
 def by_draw(call: str, *names: str) -> list[Json]:
-    """One fault or the other, as the first letter of a nonce decides; every other nonce is spared."""
+    """Faults chosen by the first letter of the nonce; half of the nonces get none."""
     letters = "01234567"
     parts = [letters[turn :: len(names)] for turn in range(len(names))]
     return [{"do": name, "on": call, "key": f"^[{part}]"} for name, part in zip(names, parts, strict=True)]

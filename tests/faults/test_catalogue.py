@@ -1,4 +1,4 @@
-"""Every fault that the emulator can play is played against the client, or somebody says why not."""
+"""Every fault of the emulator is played against the client, or a reason is given."""
 
 import ast
 
@@ -7,15 +7,15 @@ from tests.faults import test_life, test_lines, test_network
 from tests.faults.rows import HERE
 
 ELSEWHERE = {
-    "413-too-large": "batches that are really too large get it",
-    "413-html": "a proxy of ours gives it, to what is too large",
-    "file-quota": "a store that is really full plays it",
+    "413-too-large": "the server gives it to a batch that is really too large",
+    "413-html": "a test proxy gives it to a batch that is too large",
+    "file-quota": "the server gives it when its file store is really full",
 }
 
 
 def test_every_fault_is_part_of_a_story() -> None:
-    told = [test_life.STORIES, test_lines.STORIES, test_network.STORIES]
-    used = {rule["do"] for stories in told for story in stories.values() for rule in story.rules}
+    modules = [test_life.STORIES, test_lines.STORIES, test_network.STORIES]
+    used = {rule["do"] for stories in modules for story in stories.values() for rule in story.rules}
     for file in HERE.glob("test_*.py"):
         if file.name != "test_catalogue.py":
             nodes = ast.walk(ast.parse(file.read_text()))

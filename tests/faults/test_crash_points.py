@@ -1,4 +1,4 @@
-"""The client dies at every step there is, and again while it recovers: it goes on, and nothing is paid for twice."""
+"""The client dies at every crash point, and again while it recovers: it continues, and pays for nothing twice."""
 
 import ast
 import json
@@ -21,9 +21,9 @@ PLACES = (
     *("once-before-send", "once-after-reply", "download-piece"),
     *("segment-written", "segment-synced", "segment-renamed", "answers-before", "answers-after"),
 )
-SPOOLED = {"spool-call", "spool-line"}  # passed by `chat` alone, which has tests of its own
+SPOOLED = {"spool-call", "spool-line"}  # only `chat` passes it; dispatch/test_chat.py tests it
 ORDINARY = ("opened", "asked", "intent", "uploaded", "creating", "created", "ended", "stored")
-# Events that need something to go wrong: the rules that make it, and words for the client.
+# Events that occur only after a fault: the fault rules, and options for the client.
 TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "void": ([{"do": "reset-before", "on": "create"}], ()),
     "rejected": ([{"do": "429-ms", "on": "create"}], ()),
@@ -32,18 +32,18 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "tried": ([], ("--trial", "always")),
     "passed": ([], ("--trial", "always")),
 }
-OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has a test of its own below
+OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has its own test below
 ELSEWHERE = {"looked"}  # in test_lines.py
-CARRIED = {"exported"}  # never by a dispatcher: test_files.py
+CARRIED = {"exported"}  # a dispatcher never writes it: test_export_import.py
 
 
 def events_of(dialect: str) -> list[str]:
-    """The ordinary events of a dialect: only OpenAI's batches are uploaded first."""
+    """The events of every run of a dialect; only OpenAI's batches are uploaded first."""
     return [event for event in ORDINARY if event != "uploaded" or dialect == "openai"]
 
 
 def troubles_of(dialect: str) -> list[str]:
-    """Where batches carry names, nobody has to look into somebody else's."""
+    """The fault events of a dialect: OpenAI's batches carry names, so foreign ones are never examined."""
     return [event for event in TROUBLE if event != "foreign" or dialect == "anthropic"]
 
 
@@ -52,7 +52,7 @@ def steps(*events: str) -> list[str]:
 
 
 def again_with(scene: Scene, rules: list[Json]) -> None:
-    """Another provider behind the same address, with the same ledger."""
+    """Restart the provider with other faults, at the same address and with the same ledger."""
     scene.emulator.stop()
     file = scene.emulator.state / "rules.jsonl"
     file.write_text("".join(json.dumps(rule) + "\n" for rule in rules))
@@ -61,7 +61,7 @@ def again_with(scene: Scene, rules: list[Json]) -> None:
 
 
 class Chain:
-    """One run whose every start dies at another place, so that each also recovers from the death before."""
+    """One run whose starts each die at another crash point, so each also recovers from the previous death."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -82,7 +82,7 @@ class Chain:
         self.scene.audit(status=True)
 
 
-def test_every_place_in_the_source_is_on_the_list() -> None:
+def test_every_crash_point_of_the_source_is_listed() -> None:
     found = set()
     for path in Path(batchbench.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -93,7 +93,7 @@ def test_every_place_in_the_source_is_on_the_list() -> None:
     }
 
 
-def test_every_event_is_on_the_list() -> None:
+def test_every_event_is_listed() -> None:
     kinds: tuple[type, ...] = events.AnyEvent.__args__
     assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *ELSEWHERE, *CARRIED}
 
@@ -103,7 +103,7 @@ def test_a_client_that_dies_at_every_recovery_pays_once(stage: Stage) -> None:
     def play(dialect: str) -> None:
         scene = scenes[dialect]
         chain = Chain(scene)
-        if dialect == "anthropic":  # with OpenAI's batches, test_deaths.py tells of each of these
+        if dialect == "anthropic":  # test_deaths.py covers these with OpenAI's batches
             for name in [*steps(*events_of(dialect)), *PLACES]:
                 chain.die(name)
         for event in troubles_of(dialect):
@@ -119,7 +119,7 @@ def test_a_client_that_dies_at_every_recovery_pays_once(stage: Stage) -> None:
         list(pool.map(play, DIALECTS))
 
 
-def test_a_client_that_dies_while_it_gives_up_on_a_batch_gives_up_again(stage: Stage) -> None:
+def test_a_client_that_dies_while_it_declares_a_batch_void_does_so_again(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere"}])
     for name in steps("unresolved"):
         done = scene.run(k=10, size=5, crash=f"{name}:1")
@@ -129,7 +129,7 @@ def test_a_client_that_dies_while_it_gives_up_on_a_batch_gives_up_again(stage: S
     scene.audit()
 
 
-def test_a_client_that_dies_over_answers_that_came_late_keeps_them(stage: Stage) -> None:
+def test_a_client_that_dies_while_it_stores_late_answers_keeps_them(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "cut-line", "first": 5}])
     assert scene.run(k=40, size=20).code == 6
     for name in ("download-piece", "segment-renamed", "answers-after", *steps("late")):
@@ -142,7 +142,7 @@ def test_a_client_that_dies_over_answers_that_came_late_keeps_them(stage: Stage)
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_client_that_dies_over_a_refused_trial_tries_again(stage: Stage, dialect: str) -> None:
+def test_a_client_that_dies_after_a_refused_trial_tries_again(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "429-bare", "on": "chat" if dialect == "openai" else "messages"}])
     for name in steps("failed"):
         assert scene.run("--trial", "always", k=10, size=5, crash=f"{name}:1").code == KILLED
@@ -166,7 +166,7 @@ def test_a_client_that_dies_while_it_cancels_leaves_nothing_behind(stage: Stage,
 
 
 def passes(scene: Scene, **options: Any) -> Counter[str]:
-    """How often a whole run passes each place."""
+    """How often a complete run passes each crash point."""
     file = scene.folder / "passed"
     done = scene.run(crash=f"list:{file}", **options)
     assert done.code == 0, done
@@ -177,8 +177,8 @@ def passes(scene: Scene, **options: Any) -> Counter[str]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("which", ["first", "second", "middle"])
 @pytest.mark.parametrize("name", [*steps(*ORDINARY), *PLACES])
-def test_a_client_that_dies_twice_anywhere_pays_once(stage: Stage, dialect: str, which: str, name: str) -> None:
-    """It dies at a place, and then wherever its recovery comes by, until it comes by nowhere any more."""
+def test_a_client_that_dies_twice_at_any_point_pays_once(stage: Stage, dialect: str, which: str, name: str) -> None:
+    """It dies at a crash point, then at each point of its recovery, until no point is left."""
     count = passes(stage(dialect, "--delay", "processing=0.3"), k=40, size=10)[name.replace("torn-", "after-")]
     n = {"first": 1, "second": 2, "middle": count // 2}[which]
     if n < 1 or n > count:

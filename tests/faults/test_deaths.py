@@ -1,4 +1,4 @@
-"""The client dies between any two steps of a batch's life: the next start knows what to do, and pays once."""
+"""The client dies between two steps of a batch: the next start continues, and pays once."""
 
 import pytest
 
@@ -7,19 +7,19 @@ from tests.dispatch.scene import DIALECTS, Ran, Scene, kill, wait_until
 from tests.faults.rows import row
 
 KILLED = -9
-ROWS, SIZE = 12, 5  # three batches, two of them at once
+ROWS, SIZE = 12, 5  # three batches, two at a time
 MANY = 1000
 
 
 def die(scene: Scene, *places: str) -> None:
-    """One start after the other, each of which ends at a place of its own."""
+    """Start the client once per crash point; each start dies there."""
     for place in places:
         ran = scene.run("--settle", "1", k=ROWS, size=SIZE, crash=place if ":" in place else f"{place}:1")
         assert ran.code == KILLED, (place, ran)
 
 
 def recover(scene: Scene, *words: str | int) -> Ran:
-    """The same command again: every answer is there, and was paid for once."""
+    """Run the same command again: every answer is there and was paid for once."""
     done = scene.run(*words, k=ROWS, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), done
     scene.audit(status=True)
@@ -40,7 +40,7 @@ def test_death_before_an_intent_leaves_nothing_behind(stage: Stage) -> None:
 
 
 @row(4)
-def test_death_inside_an_intent_leaves_half_a_line_that_is_cut_off(stage: Stage) -> None:
+def test_half_a_line_of_an_intent_is_cut_off(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "torn-intent:2")
     assert torn(scene)
@@ -50,16 +50,16 @@ def test_death_inside_an_intent_leaves_half_a_line_that_is_cut_off(stage: Stage)
 
 
 @row(5)
-def test_an_intent_that_was_not_sent_is_dropped_and_its_rows_are_asked_anew(stage: Stage) -> None:
+def test_an_intent_that_was_not_sent_is_dropped_and_its_rows_are_asked_again(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "after-intent")
     assert not scene.emulator.events("uploaded")
-    recover(scene, "--settle", 600)  # nothing to wait for
+    recover(scene, "--settle", 600)  # it does not wait
     assert [event["reason"] for event in scene.journal("rejected")] == ["interrupted before it was sent"]
 
 
 @row(6)
-def test_an_upload_that_nobody_noted_is_an_idle_file_and_no_purchase(stage: Stage) -> None:
+def test_an_upload_that_was_not_noted_is_no_purchase(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "before-uploaded", "torn-uploaded")
     idle = {event["nonce"] for event in scene.emulator.events("uploaded")}
@@ -70,7 +70,7 @@ def test_an_upload_that_nobody_noted_is_an_idle_file_and_no_purchase(stage: Stag
 
 
 @row(7)
-def test_an_uploaded_batch_that_was_not_created_is_asked_anew_at_once(stage: Stage) -> None:
+def test_an_uploaded_batch_that_was_not_created_is_asked_again_at_once(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "after-uploaded", "before-creating", "torn-creating")
     assert not scene.accepted()
@@ -79,7 +79,7 @@ def test_an_uploaded_batch_that_was_not_created_is_asked_anew_at_once(stage: Sta
 
 
 @row(8)
-def test_a_create_that_may_have_left_is_looked_for_before_it_is_made_anew(stage: Stage) -> None:
+def test_a_create_that_may_have_been_sent_is_searched_for_before_it_is_repeated(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "after-creating", "once-before-send")
     assert not scene.accepted()
@@ -112,7 +112,7 @@ def test_a_batch_whose_reply_was_not_noted_is_found(stage: Stage) -> None:
 
 
 @row(11)
-def test_a_batch_whose_creation_is_half_a_line_is_found(stage: Stage) -> None:
+def test_a_batch_whose_created_line_is_torn_is_found(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "torn-created")
     assert torn(scene)
@@ -134,7 +134,7 @@ def test_death_while_batches_run_changes_nothing(stage: Stage, dialect: str) -> 
 
 
 @row(13)
-def test_death_between_the_end_of_a_batch_and_its_download_fetches_it_later(stage: Stage) -> None:
+def test_death_before_a_download_downloads_it_later(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "after-created", "before-ended", "torn-ended", "after-ended")
     assert not scene.emulator.events("downloaded")
@@ -142,7 +142,7 @@ def test_death_between_the_end_of_a_batch_and_its_download_fetches_it_later(stag
 
 
 @row(14)
-def test_death_in_the_middle_of_a_download_fetches_it_again(stage: Stage) -> None:
+def test_death_in_the_middle_of_a_download_downloads_it_again(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "download-piece")
     assert not list(scene.run_folder.glob("raw/[!.]*"))
@@ -152,7 +152,7 @@ def test_death_in_the_middle_of_a_download_fetches_it_again(stage: Stage) -> Non
 
 
 @row(15)
-def test_death_at_any_step_of_keeping_results_counts_none_twice(stage: Stage) -> None:
+def test_death_at_any_step_of_storing_results_counts_none_twice(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "segment-written", "segment-synced", "segment-renamed")
     die(scene, "answers-before", "answers-after", "before-stored")
@@ -161,7 +161,7 @@ def test_death_at_any_step_of_keeping_results_counts_none_twice(stage: Stage) ->
 
 
 @row(16)
-def test_results_on_disk_that_the_journal_half_tells_of_are_not_fetched_again(stage: Stage) -> None:
+def test_results_on_disk_with_a_torn_journal_line_are_not_downloaded_again(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "torn-stored")
     assert torn(scene)
@@ -174,7 +174,7 @@ def test_results_on_disk_that_the_journal_half_tells_of_are_not_fetched_again(st
 
 
 @row(17)
-def test_what_a_stored_batch_cost_is_counted_once_and_its_reservation_is_free(stage: Stage) -> None:
+def test_the_cost_of_a_stored_batch_counts_once_and_its_reserve_is_released(stage: Stage) -> None:
     scene = stage("openai")
     die(scene, "after-stored")
     (stored,) = scene.journal("stored")
@@ -184,7 +184,7 @@ def test_what_a_stored_batch_cost_is_counted_once_and_its_reservation_is_free(st
 
 
 @row(18)
-def test_rows_that_are_asked_again_are_in_one_open_batch_however_planning_dies(stage: Stage) -> None:
+def test_rows_to_ask_again_are_in_one_open_batch_wherever_planning_dies(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-half", "seconds": 0.1}])
     die(scene, "before-intent:4", "torn-intent:1", "after-intent:1")
     assert scene.journal("stored")[0]["again"]

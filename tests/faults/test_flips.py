@@ -1,4 +1,4 @@
-"""Bad disks: whichever byte of a run's files changes, whoever would use it says so and names the file."""
+"""Bad disks: if any byte of a run's files changes, each command that would use it refuses and names the file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ RATES = Price(input=75_000, output=300_000, source="test")
 
 
 class Files(NamedTuple):
-    """A run of a single batch, by what its files are for."""
+    """The files of a run with one batch, by their purpose."""
 
     store: Store
     run: Path
@@ -74,7 +74,7 @@ def analyzed(files: Files) -> None:
 
 
 def gone_on(files: Files) -> None:
-    """What a run reads before it asks."""
+    """Read what a run reads before it asks."""
     manifest = readable_manifest(files)
     target = read_run(files.run / "run.json").target
     read_journal(files.run / "journal")
@@ -88,7 +88,7 @@ def readable_manifest(files: Files) -> Manifest:
 
 
 COMMANDS: dict[str, Callable[[Files], None]] = {"audit": audited, "analyze": analyzed, "run": gone_on}
-USED = {  # by which commands
+USED = {  # kind of file -> commands that read it
     "journal": ("audit", "analyze", "run"),
     "run.json": ("audit", "analyze", "run"),
     "manifest": ("audit", "analyze", "run"),
@@ -99,7 +99,7 @@ USED = {  # by which commands
 
 
 def means_the_same(kind: str, path: Path, whole: bytes) -> bool:
-    """JSON with other white space, or without a name whose value is the usual one, is not damaged."""
+    """JSON with other white space, or without a field that has its default value, is not damaged."""
     if kind == "manifest":
         return decode(path.read_bytes(), path) == decode(whole, path)
     return kind == "run.json" and read_run(path) == msgspec.json.decode(whole, type=RunFile)
@@ -108,17 +108,17 @@ def means_the_same(kind: str, path: Path, whole: bytes) -> bool:
 @row(34)
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.full), 23])
 @pytest.mark.parametrize("kind", USED)
-def test_any_changed_byte_is_noticed_by_everybody_who_would_use_it(files: Files, kind: str, every: int) -> None:
+def test_any_changed_byte_is_noticed_by_every_command_that_reads_it(files: Files, kind: str, every: int) -> None:
     for command in COMMANDS.values():
         command(files)
-    # A digest of the whole file tells all changes alike; where meaning is read, each bit is another matter.
+    # A digest finds every change, so one bit per byte is enough; where a file is parsed, every bit is tried.
     changes = [1 << bit for bit in range(8)] if kind in ("journal", "run.json", "manifest") else [0x15]
     for path in files.kinds()[kind]:
         for place in range(0, path.stat().st_size, every):
             for change in changes:
                 with changed(path, place, change) as whole:
                     for name in USED[kind]:
-                        assert told(files, name, path) or means_the_same(kind, path, whole), (name, place, change)
+                        assert refuses(files, name, path) or means_the_same(kind, path, whole), (name, place, change)
 
 
 @contextmanager
@@ -131,8 +131,8 @@ def changed(path: Path, place: int, change: int) -> Iterator[bytes]:
         path.write_bytes(whole)
 
 
-def told(files: Files, name: str, path: Path) -> bool:
-    """Whether a command refuses what it reads, by the name of the file."""
+def refuses(files: Files, name: str, path: Path) -> bool:
+    """Whether a command refuses the file and names it."""
     try:
         COMMANDS[name](files)
     except DataError as error:
@@ -144,7 +144,7 @@ def told(files: Files, name: str, path: Path) -> bool:
 @pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("kind", USED)
 def test_the_program_refuses_a_changed_byte(scene: Scene, files: Files, kind: str, seed: int) -> None:
-    """Asked for more than there is, a run has to read prompts again."""
+    """The run is asked for more rows, so it has to read prompts."""
     (path, *_) = files.kinds()[kind]
     more = {"audit": (), "analyze": ASKED, "run": (*ASKED, *reached(scene), "--repetitions", "2")}
     with changed(path, Random(seed).randrange(path.stat().st_size), 0x15):

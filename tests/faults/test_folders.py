@@ -1,4 +1,4 @@
-"""Folders that are moved, copied, shared, planted with other things than files, or have very much in them."""
+"""Folders that are moved, copied, shared or huge, or that hold links, pipes and devices in place of files."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ from tests.faults.test_storage import ROWS, SIZE, recover, stopped
 
 
 def a_link(path: Path) -> None:
-    """To the very same bytes, somewhere else."""
+    """A link to the same bytes outside the run."""
     elsewhere = path.with_name("elsewhere")
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
@@ -77,7 +77,7 @@ def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
 
 @row(37)
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_run_that_is_moved_goes_on_and_a_copy_collects_but_buys_only_if_told_to(stage: Stage, dialect: str) -> None:
+def test_a_moved_run_continues_and_a_copy_buys_only_with_adopt(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, "--delay", "processing=1")
     client = scene.start(k=ROWS, size=SIZE)
     wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 3)
@@ -93,7 +93,7 @@ def test_a_run_that_is_moved_goes_on_and_a_copy_collects_but_buys_only_if_told_t
     assert "--adopt" in refused.stderr
     adopted = scene.run("--adopt", k=ROWS + 1, size=SIZE)
     assert (adopted.code, adopted.report["answered"]) == (0, ROWS + 1), adopted
-    assert scene.run(k=ROWS + 2, size=SIZE).code == 0  # which need not be said again
+    assert scene.run(k=ROWS + 2, size=SIZE).code == 0  # --adopt is needed only once
     scene.home = first
     assert scene.run(k=ROWS + 1, size=SIZE).code == 0
 
@@ -101,7 +101,7 @@ def test_a_run_that_is_moved_goes_on_and_a_copy_collects_but_buys_only_if_told_t
 @row(38)
 @needs_mount
 @pytest.mark.full
-def test_memory_and_overlays_work_and_memory_is_warned_of(stage: Stage, tmp_path: Path) -> None:
+def test_memory_and_overlays_work_and_memory_causes_a_warning(stage: Stage, tmp_path: Path) -> None:
     layers = tmp_path / "layers"
     with tmpfs(layers, "size=300m"):
         for name in ("lower", "upper", "work"):
@@ -119,7 +119,7 @@ def test_memory_and_overlays_work_and_memory_is_warned_of(stage: Stage, tmp_path
 @pytest.mark.parametrize(
     ("kind", "warning"), [("nfs4", "shared between machines (nfs4)"), ("tmpfs", "in memory (tmpfs)"), ("ext4", "None")]
 )
-def test_what_a_folder_is_kept_on_is_known(tmp_path: Path, kind: str, warning: str) -> None:
+def test_the_kind_of_disk_of_a_folder_is_known(tmp_path: Path, kind: str, warning: str) -> None:
     device = tmp_path.stat().st_dev
     table = tmp_path / "mountinfo"
     table.write_text(
@@ -131,24 +131,24 @@ def test_what_a_folder_is_kept_on_is_known(tmp_path: Path, kind: str, warning: s
 
 
 @row(39)
-def test_a_second_process_is_turned_away_at_once_and_told_by_whom(stage: Stage) -> None:
+def test_a_second_process_is_refused_at_once_and_the_first_is_named(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=30")
     client = scene.start()
     wait_until(scene.accepted)
     second = scene.run()
     assert second.code == 11
     assert f"process {client.pid} on " in second.stdout + second.stderr
-    assert "seconds" not in second.stdout  # it did not come as far as asking
+    assert "seconds" not in second.stdout  # it asked nothing
     assert scene.status()["live"].startswith(f"process {client.pid} ")
     kill(client)
 
 
 @row(40)
 @pytest.mark.full
-def test_a_lock_that_a_dead_process_left_is_free(stage: Stage) -> None:
+def test_the_lock_of_a_dead_process_is_free(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=ROWS, size=SIZE, crash="after-created:1").code == -signal.SIGKILL
-    # After a restart of the machine, another process may have that number.
+    # After a restart of the machine, another process may have that process id.
     (scene.run_folder / "lock").write_text(f"process {os.getpid()} on {os.uname().nodename}\n")
     recover(scene)
 
@@ -156,7 +156,7 @@ def test_a_lock_that_a_dead_process_left_is_free(stage: Stage) -> None:
 @row(41)
 @needs_mount
 @pytest.mark.full
-def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> None:
+def test_a_disk_without_free_inodes_loses_nothing(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     with tmpfs(scene.home / "cache", "size=200m,nr_inodes=40"):
         client = scene.start(k=ROWS, size=SIZE)
@@ -174,7 +174,7 @@ def test_a_disk_without_room_for_another_file_loses_nothing(stage: Stage) -> Non
 
 @row(41)
 @needs_strace
-def test_a_quota_that_is_used_up_is_like_a_full_disk(stage: Stage) -> None:
+def test_a_used_up_quota_is_like_a_full_disk(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=1).code == 0
     scene.around = failing("write", "EDQUOT", "3+", scene.run_folder / "journal")
@@ -196,7 +196,7 @@ def test_too_many_open_files_lose_no_batch(stage: Stage) -> None:
 
 @row(42)
 @pytest.mark.full
-def test_names_of_files_differ_on_every_disk(stage: Stage) -> None:
+def test_file_names_differ_on_a_disk_that_ignores_case(stage: Stage) -> None:
     scene = stage("openai")
     recover(scene)
     models = ("Écho/Modèle", "e\u0301cho/mode\u0300le", "ECHO", "con:.. \u202e")

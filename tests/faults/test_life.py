@@ -1,4 +1,4 @@
-"""Whatever a provider does to a batch, the run ends with every paid answer kept, or says exactly what is the matter."""
+"""Whatever a provider does to a batch, the run keeps every paid answer or says what is wrong."""
 
 import signal
 
@@ -8,33 +8,33 @@ import pytest
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, PROBE, Json, Scene, ended, wait_until
 from tests.faults.rows import row
-from tests.faults.stories import ROWS, SIZE, Story, Told, by_draw, cases, judge, told
+from tests.faults.stories import ROWS, SIZE, Play, Story, by_draw, cases, judge, play
 
-__all__ = ["told"]
+__all__ = ["play"]
 
 LOST: Json = {"do": "reset-after", "on": "create"}
 HALF: Json = {"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}
-FAST = 60.0  # of the client's minutes pass in a second
+FAST = 60.0  # minutes of client time in one second
 STORIES = {
-    "its lines are refused without end": Story(
+    "every line is refused in every validation": Story(
         row(75), [{"do": "validation-failed"}], 6, 0, "answers are missing", dialects=("openai",), full=True
     ),
-    "the queue has no room for its tokens": Story(
+    "the queue has no room for the tokens of a batch": Story(
         row(76), by_draw("create", "token-limit"), dialects=("openai",), full=True
     ),
     "the queue is full": Story(row(76), by_draw("create", "429-queue-full"), dialects=("anthropic",)),
-    "half of it expires": Story(row(77), [HALF], None, None),
-    "half of it expires and the file is cut": Story(
+    "half of a batch expires": Story(row(77), [HALF], None, None),
+    "half of a batch expires and its file is cut": Story(
         row(77), [HALF, {"do": "cut-line", "first": 1}], None, None, full=True
     ),
-    "it has ended and names no results, which are where they always are": Story(
+    "an ended batch names no results, but they are at the usual address": Story(
         row(78), [{"do": "output-null"}], dialects=("anthropic",), full=True
     ),
     "everything expires": Story(row(79), [{"do": "expire-none", "seconds": 0.1}], 6, 0, "given up"),
-    "somebody cancels it": Story(
+    "another user cancels a batch": Story(
         row(80), [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by someone else"
     ),
-    "somebody cancels it, which takes its time": Story(
+    "another user cancels a batch, slowly": Story(
         row(80),
         [{"do": "cancelled-elsewhere", "seconds": 0.2}],
         1,
@@ -43,30 +43,36 @@ STORIES = {
         emulator=("--delay", "cancelling=3"),
         full=True,
     ),
-    "it is deleted": Story(row(81), [{"do": "deleted-elsewhere"}], 4, 0, "does not know the batch any more"),
-    "it is not found for a while": Story(row(81), [{"do": "poll-404", "first": 4}], size=ROWS, full=True),
-    "its state is spelt with a capital": Story(row(83), [{"do": "status-capitalised"}]),
-    "states are spelt oddly": Story(
+    "a batch is deleted": Story(row(81), [{"do": "deleted-elsewhere"}], 4, 0, "does not know the batch any more"),
+    "a batch is not found for a while": Story(row(81), [{"do": "poll-404", "first": 4}], size=ROWS, full=True),
+    "a state is capitalised": Story(row(83), [{"do": "status-capitalised"}]),
+    "states are capitalised or unknown": Story(
         row(83), [{"do": "status-capitalised", "p": 0.4}, {"do": "status-unknown", "p": 0.3}], full=True
     ),
-    "it has ended and then it has not": Story(
-        row(83), [{"do": "status-backwards", "nth": [1, 3, 4]}], size=ROWS, full=True
-    ),
-    "it counts nothing": Story(row(84), [{"do": "counts-zero"}], full=True),
-    "its counts contradict its results": Story(row(84), [{"do": "counts-contradict"}], full=True),
-    "a lost batch that counts nothing": Story(row(84), [LOST, {"do": "counts-zero"}], voids=0),
-    "its results come late": Story(row(85), [{"do": "output-late", "seconds": 0.6}], dialects=("openai",)),
-    "its results are gone": Story(row(86), [{"do": "results-expired"}], 4, 0, "cannot be fetched"),
+    "a state goes backwards": Story(row(83), [{"do": "status-backwards", "nth": [1, 3, 4]}], size=ROWS, full=True),
+    "all counts are zero": Story(row(84), [{"do": "counts-zero"}], full=True),
+    "the counts contradict the results": Story(row(84), [{"do": "counts-contradict"}], full=True),
+    "a lost batch whose counts are zero": Story(row(84), [LOST, {"do": "counts-zero"}], voids=0),
+    "results are named late": Story(row(85), [{"do": "output-late", "seconds": 0.6}], dialects=("openai",)),
+    "the results are gone": Story(row(86), [{"do": "results-expired"}], 4, 0, "cannot be fetched"),
     "a listing that makes no sense": Story(
         row(87), [LOST, {"do": "html-before", "on": "list", "first": 2}], voids=0, full=True
     ),
     "a listing of another shape": Story(row(87), [LOST, {"do": "list-envelope", "first": 2}], voids=0, full=True),
-    "a listing whose pages are empty and go on": Story(row(87), [LOST, {"do": "list-empty-more", "first": 4}], voids=0),
-    "a listing whose pages are empty and go on for ever": Story(
-        row(87), [LOST, {"do": "list-empty-more"}], 1, 0, "makes no sense", speed=FAST, voids=0, adrift=True, full=True
+    "a listing with empty pages": Story(row(87), [LOST, {"do": "list-empty-more", "first": 4}], voids=0),
+    "a listing with endless empty pages": Story(
+        row(87),
+        [LOST, {"do": "list-empty-more"}],
+        1,
+        0,
+        "makes no sense",
+        speed=FAST,
+        voids=0,
+        open_batches=True,
+        full=True,
     ),
     "a listing that repeats itself": Story(row(87), [LOST, {"do": "list-repeat", "first": 4}], voids=0, full=True),
-    "a listing of many pages, some of which cannot be had": Story(
+    "a listing of many pages with lost cursors": Story(
         row(87),
         [LOST, {"do": "foreign"}, {"do": "list-cursor-gone", "nth": [2, 5]}],
         emulator=("--limit", "page=2"),
@@ -79,7 +85,7 @@ STORIES = {
         voids=0,
         full=True,
     ),
-    "a listing of many pages that are all the first": Story(
+    "a listing whose pages all repeat the first": Story(
         row(87),
         [LOST, {"do": "foreign"}, {"do": "list-repeat", "first": 4}],
         emulator=("--limit", "page=2"),
@@ -91,7 +97,7 @@ STORIES = {
     "a listing that is older than its reply": Story(
         row(88), [LOST, {"do": "list-stale", "seconds": 0.7}], voids=0, full=True
     ),
-    "strangers of the same size": Story(row(89), [LOST, {"do": "foreign"}], voids=0),
+    "foreign batches of the same size": Story(row(89), [LOST, {"do": "foreign"}], voids=0),
     "the key is refused": Story(row(91), [{"do": "401-revoked", "on": "create"}], 77, 0, "refuses the key", full=True),
     "the key is refused for uploads": Story(
         row(91), [{"do": "401-echo-key", "on": "upload"}], 77, 0, "refuses the key", dialects=("openai",), full=True
@@ -103,8 +109,8 @@ STORIES = {
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases(STORIES))
-def test_a_run_survives(told: Told, name: str, dialect: str) -> None:
-    judge(STORIES[name], *told(name, dialect))
+def test_a_run_survives(play: Play, name: str, dialect: str) -> None:
+    judge(STORIES[name], *play(name, dialect))
 
 
 @row(76)
@@ -118,7 +124,7 @@ def test_a_batch_larger_than_the_whole_queue_is_made_smaller(stage: Stage) -> No
 
 @row(80)
 @pytest.mark.full
-def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> None:
+def test_the_rest_of_a_cancelled_run_is_asked_by_the_next_command(stage: Stage) -> None:
     scene = stage("anthropic", rules=[{"do": "cancelled-elsewhere", "seconds": 0.2}])
     assert scene.run(k=ROWS, size=SIZE).code == 1
     assert 0 < scene.billed() < ROWS
@@ -130,7 +136,7 @@ def test_the_rest_of_a_cancelled_run_is_asked_when_told_again(stage: Stage) -> N
 
 @row(81)
 @pytest.mark.full
-def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
+def test_the_user_resolves_an_unresolved_batch(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere", "key": "^[0-9a-f]"}])
     assert scene.run(k=12, size=12).code == 4
     assert scene.run(k=12, size=12).code == 4
@@ -138,12 +144,12 @@ def test_an_unresolved_batch_is_settled_by_a_person(stage: Stage) -> None:
     scene.end_faults()
     done = scene.run("--resolve", f"{batch['nonce']}=void", k=12, size=12)
     assert (done.code, done.report["answered"]) == (0, 12), done
-    assert done.report["reserved_usd"] > 0  # it may yet be charged
+    assert done.report["reserved_usd"] > 0  # it may still be billed
     scene.audit()
 
 
 @row(75)
-def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None:
+def test_only_the_lines_that_a_refusal_names_have_failed(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "validation-failed"}])
     scene.run(k=ROWS, size=SIZE, crash="after-stored:1")
     scene.end_faults()
@@ -165,7 +171,7 @@ def test_only_the_lines_that_a_provider_blames_have_failed(stage: Stage) -> None
 def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
     stage: Stage, limit: str, rules: list[Json], size: int
 ) -> None:
-    """No line is named, or every one: then what is wrong is not a line's fault, and asking again would not help."""
+    """The refusal names no line or every line, so asking single lines again would not help."""
     scene = stage("openai", *(("--limit", limit) if limit else ()), rules=rules)
     done = scene.run(k=ROWS, size=size)
     assert (done.code, done.report["failed"], scene.billed()) == (1, 0, 0), done
@@ -175,7 +181,7 @@ def test_a_batch_that_is_refused_as_a_whole_ends_the_run(
 
 @row(79)
 @pytest.mark.full
-def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stage) -> None:
+def test_given_up_rows_are_asked_again_only_with_rebuy_missing(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-none", "seconds": 0.1}])
     assert scene.run(k=SIZE, size=SIZE).code == 6
     assert len(scene.accepted()) == 3
@@ -188,12 +194,12 @@ def test_what_a_provider_never_got_to_is_asked_again_only_if_told_so(stage: Stag
 
 @row(78)
 @pytest.mark.parametrize("fault", ["output-null", pytest.param("output-empty", marks=pytest.mark.full)])
-def test_results_that_are_not_named_are_missing_until_they_are(stage: Stage, fault: str) -> None:
+def test_rows_are_missing_until_the_provider_names_their_results(stage: Stage, fault: str) -> None:
     scene = stage("openai", rules=[{"do": fault}])
     done = scene.run(k=SIZE, size=SIZE)
     assert (done.code, done.report["missing"], done.report["answered"]) == (6, SIZE, 0), done
     assert "answers are missing" in done.stderr
-    assert done.report["spent_usd"] * 1_000_000 > scene.cost()  # maybe paid for, and here it was
+    assert done.report["spent_usd"] * 1_000_000 > scene.cost()  # it may be paid for, and here it is
     scene.end_faults()
     done = scene.run(k=SIZE, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, SIZE, SIZE), done
@@ -201,7 +207,7 @@ def test_results_that_are_not_named_are_missing_until_they_are(stage: Stage, fau
 
 
 @row(82)
-def test_a_batch_that_never_ends_is_told_of_and_not_bought_again(stage: Stage) -> None:
+def test_a_batch_that_never_ends_is_reported_and_not_bought_again(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "stuck"}])
     client = scene.start(k=SIZE, size=SIZE)
     wait_until(lambda: scene.journal("created") if list(scene.home.glob("cache/*/*/run.json")) else [])
@@ -217,7 +223,7 @@ def test_a_batch_that_never_ends_is_told_of_and_not_bought_again(stage: Stage) -
 
 @row(86)
 @pytest.mark.parametrize("dialect", BOTH)
-def test_answers_that_were_left_for_too_long_are_told_of_and_not_bought_again(stage: Stage, dialect: str) -> None:
+def test_expired_results_are_reported_and_not_bought_again(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, "--delay", "processing=600")
     assert scene.run("--detach", k=SIZE, size=SIZE).code == 6
     scene.emulator.advance(700)
@@ -233,7 +239,7 @@ def test_answers_that_were_left_for_too_long_are_told_of_and_not_bought_again(st
 
 
 @row(90)
-def test_a_full_store_of_files_stops_the_buying_and_not_the_collecting(stage: Stage) -> None:
+def test_a_full_file_store_stops_buying_but_not_collecting(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1", "--limit", "files=2")
     done = scene.run(k=ROWS, size=SIZE)
     assert done.code == 1, done
@@ -258,7 +264,7 @@ def test_a_key_that_is_revoked_while_a_batch_runs_loses_nothing(stage: Stage, di
 
 @row(91)
 @pytest.mark.parametrize("dialect", BOTH)
-def test_the_key_of_another_project_buys_nothing_while_batches_are_out(stage: Stage, dialect: str) -> None:
+def test_the_key_of_another_project_buys_nothing_while_batches_are_open(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, "--delay", "processing=1", rules=[{"do": "404-foreign-key", "on": "poll"}])
     assert scene.run("--detach", k=SIZE, size=SIZE).code in (4, 6)
     done = scene.run(k=ROWS, size=SIZE)
@@ -273,7 +279,7 @@ def test_the_key_of_another_project_buys_nothing_while_batches_are_out(stage: St
 
 
 @row(91)
-def test_a_create_that_another_key_sent_is_not_called_void_because_this_one_does_not_see_it(stage: Stage) -> None:
+def test_a_create_of_another_key_is_not_declared_void(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "list-lag", "seconds": 60}])
     assert scene.run(k=SIZE, size=SIZE, crash="once-after-reply:1").code == -9
     (scene.emulator.words, scene.environment) = ([], {})
@@ -295,9 +301,9 @@ def test_a_create_that_another_key_sent_is_not_called_void_because_this_one_does
 
 @row(92)
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, dialect: str) -> None:
+def test_a_trial_question_finds_that_a_model_does_not_exist(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
-    done = scene.program("run", *nobody(scene), "--trial", "always")
+    done = scene.program("run", *unknown_model(scene), "--trial", "always")
     assert done.code == 77, done
     assert not scene.accepted()
     assert not scene.billed()
@@ -305,22 +311,22 @@ def test_a_model_that_does_not_exist_is_found_out_by_one_question(stage: Stage, 
 
 @row(92)
 @pytest.mark.full
-def test_a_model_that_cannot_be_had_in_batches_ends_the_run_and_not_its_requests(stage: Stage) -> None:
+def test_a_model_without_batches_ends_the_run_and_fails_no_row(stage: Stage) -> None:
     scene = stage("openai")
-    done = scene.program("run", *nobody(scene))
+    done = scene.program("run", *unknown_model(scene))
     assert (done.code, done.report["failed"], scene.billed()) == (1, 0, 0), done
     assert "the provider rejected batch" in done.stderr
 
 
-def nobody(scene: Scene) -> list[str]:
-    """How to ask a model that the provider does not have."""
+def unknown_model(scene: Scene) -> list[str]:
+    """Options for a model that the provider does not have."""
     url = scene.emulator.openai_url if scene.dialect == "openai" else scene.emulator.anthropic_url
-    words = [*PROBE, "--model", f"{scene.dialect}:nobody", "--base-url", url, "--price", "1,1", "--sample-k", "12"]
+    words = [*PROBE, "--model", f"{scene.dialect}:unknown", "--base-url", url, "--price", "1,1", "--sample-k", "12"]
     return [*words, "--json"]
 
 
 @row(93)
-def test_a_model_without_a_known_price_is_not_asked(stage: Stage) -> None:
+def test_a_model_without_a_price_is_not_asked(stage: Stage) -> None:
     scene = stage("openai")
     words = ("hiring_an", "--set", "data=sample", "--model", "openai:echo", "--base-url", scene.emulator.openai_url)
     done = scene.program("run", *words)

@@ -1,25 +1,25 @@
-"""Whatever happens on the way: what was sent is known or looked for, and what came is whole or fetched again."""
+"""Network faults: a sent create is known or searched for; a download is complete or repeated."""
 
 import pytest
 
 from tests.faults.rows import row
-from tests.faults.stories import ROWS, Story, Told, by_draw, cases, in_turn, judge, told
+from tests.faults.stories import ROWS, Play, Story, by_draw, cases, in_turn, judge, play
 
-__all__ = ["told"]
+__all__ = ["play"]
 
-FAST = 60.0  # of the client's minutes pass in a second
+FAST = 60.0  # minutes of client time in one second
 DOWNLOADS = ["content", "results"]
 RATES = ("bare", "seconds", "float", "date", "past-date", "ms", "negative", "inf", "nan", "text", "huge", "no-retry")
 STORIES = {
     "a create that breaks off before it is read": Story(row(51), by_draw("create", "reset-before", "close-before")),
-    "a create that breaks off after it was carried out": Story(
+    "a create that breaks off after it was executed": Story(
         row(52), [*by_draw("create", "reset-after"), {"do": "close-after", "on": "create"}], voids=0, size=4
     ),
-    "a create that is carried out late": Story(row(53), [{"do": "late-act", "on": "create", "seconds": 0.4}], voids=0),
+    "a create that is executed late": Story(row(53), [{"do": "late-act", "on": "create", "seconds": 0.4}], voids=0),
     "a create that is never answered": Story(
         row(53), [{"do": "hang-after", "on": "create"}], voids=0, speed=FAST, full=True
     ),
-    "a create that is never answered nor carried out": Story(
+    "a create that is neither answered nor executed": Story(
         row(53), by_draw("create", "hang-before"), speed=FAST, full=True
     ),
     "an error after acting": Story(row(54), [{"do": "500-after", "on": "create"}], voids=0),
@@ -30,7 +30,7 @@ STORIES = {
         size=3,
         full=True,
     ),
-    "errors without end": Story(row(54), [{"do": "500-before", "on": "create"}], 1, 0, "500", speed=FAST, full=True),
+    "endless errors": Story(row(54), [{"do": "500-before", "on": "create"}], 1, 0, "500", speed=FAST, full=True),
     "rate limits with any time to wait": Story(
         row(55), in_turn("poll", *(f"429-{kind}" for kind in RATES)), size=ROWS, speed=FAST
     ),
@@ -56,7 +56,7 @@ STORIES = {
         dialects=("openai",),
         full=True,
     ),
-    "a create that never arrives whole": Story(
+    "a create that never arrives completely": Story(
         row(59), [{"do": "400-not-json", "on": "create"}], 1, 0, "sent 2 times and got no proper answer", full=True
     ),
     "a file that is not found at once": Story(row(60), by_draw("create", "400-cannot-find-file"), dialects=("openai",)),
@@ -68,8 +68,8 @@ STORIES = {
     ),
     "downloads that break off": Story(row(62), [{"do": "cut-length", "first": 1}], full=True),
     "downloads that end at a line": Story(row(62), [{"do": "cut-line", "first": 2}], full=True),
-    # Of ten fetches of two files, one of each comes whole, and not at the same time.
-    "downloads of which now one is whole and now the other": Story(
+    # Of ten downloads of two files, one of each is complete, in different attempts.
+    "two downloads that are never complete together": Story(
         row(62),
         [{"do": "expire-half", "seconds": 0.1, "key": "^[0-7]"}, {"do": "cut-line", "nth": [1, 3, 4, 5, 6, 7, 8, 10]}],
         None,
@@ -77,8 +77,8 @@ STORIES = {
         dialects=("openai",),
         full=True,
     ),
-    # Which of them strikes is up to the names of files.
-    "a server that understands ranges wrongly": Story(
+    # The names of the files decide which fault occurs.
+    "a server that handles ranges wrongly": Story(
         row(63),
         [
             {"do": "cut-line", "nth": [1]},
@@ -87,21 +87,21 @@ STORIES = {
             {"do": "range-ignored", "nth": [2], "key": ".", "p": 1.0},
         ],
     ),
-    "downloads that are packed, and badly": Story(
+    "downloads with broken compression": Story(
         row(64), in_turn(DOWNLOADS, "gzip-cut", "gzip-crc", "gzip-fake", "gzip-double", "brotli-fake")
     ),
     "downloads that never end": Story(row(65), in_turn(DOWNLOADS, "gzip-bomb", "endless", "huge-length"), size=ROWS),
-    "downloads that trickle or stand still": Story(row(66), in_turn(DOWNLOADS, "slow", "stall"), size=ROWS, speed=FAST),
-    "nonsense after acting": Story(
+    "downloads that trickle or stall": Story(row(66), in_turn(DOWNLOADS, "slow", "stall"), size=ROWS, speed=FAST),
+    "an unreadable reply to an executed create": Story(
         row(67), by_draw("create", "html-after", "empty-after", "null-after", "other-json-after"), voids=0, size=4
     ),
-    "nonsense about a batch": Story(
+    "unreadable replies about a batch": Story(
         row(67),
         in_turn("poll", "html-before", "empty-before", "null-before", "other-json-before"),
         size=ROWS,
         full=True,
     ),
-    "nonsense about a batch for ever": Story(
+    "endless unreadable replies about a batch": Story(
         row(67),
         [{"do": "html-before", "on": "poll"}],
         1,
@@ -109,10 +109,10 @@ STORIES = {
         "makes no sense",
         size=ROWS,
         speed=FAST,
-        adrift=True,
+        open_batches=True,
         full=True,
     ),
-    "nonsense instead of results": Story(
+    "unreadable bytes instead of results": Story(
         row(67), in_turn(DOWNLOADS, "html-before", "other-json-before", "empty-before", "null-before"), size=3
     ),
     "a redirect of everything": Story(
@@ -151,5 +151,5 @@ STORIES = {
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases(STORIES))
-def test_a_run_survives(told: Told, name: str, dialect: str) -> None:
-    judge(STORIES[name], *told(name, dialect))
+def test_a_run_survives(play: Play, name: str, dialect: str) -> None:
+    judge(STORIES[name], *play(name, dialect))

@@ -1,4 +1,4 @@
-"""What users, and the program itself, may do to a run."""
+"""What users, and the program itself, can do to a run."""
 
 import json
 import re
@@ -12,13 +12,13 @@ import pytest
 
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, wait_until
-from tests.faults.between import Between, Call
-from tests.faults.first import put_first
+from tests.faults.client_patches import run_first
+from tests.faults.proxy import Call, Proxy
 from tests.faults.rows import row
 
 K = 24
 
-# Once, something on the event loop takes its time; and looks that are a second apart come sooner.
+# Blocks the event loop once, and makes the watchdog's checks 50 times as frequent.
 BLOCKED = """
 import threading, time
 strftime, wait, blocked = time.strftime, threading.Event.wait, []
@@ -36,9 +36,9 @@ threading.Event.wait = lambda self, timeout=None: wait(self, timeout / 50 if tim
 
 
 @row(111)
-def test_a_program_that_is_stuck_says_where(stage: Stage) -> None:
+def test_a_blocked_program_reports_where(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
-    put_first(scene, BLOCKED)
+    run_first(scene, BLOCKED)
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"]) == (0, K), done
     assert re.search(r"blocked for 30 s, in slow \(sitecustomize.py:\d+\) < time_of_day \(clock.py", done.stderr)
@@ -46,8 +46,8 @@ def test_a_program_that_is_stuck_says_where(stage: Stage) -> None:
 
 
 @row(112)
-def test_trouble_with_one_batch_lets_others_be_noted_that_are_being_bought(stage: Stage) -> None:
-    """One upload is refused for good while the create of another batch is out."""
+def test_a_failed_upload_does_not_prevent_noting_another_purchase(stage: Stage) -> None:
+    """One upload fails permanently while the create of another batch is being sent."""
     scene = stage("openai")
     uploads: list[Call] = []
 
@@ -65,7 +65,7 @@ def test_trouble_with_one_batch_lets_others_be_noted_that_are_being_bought(stage
             return True
         return False
 
-    with Between(scene, meddle) as between:
+    with Proxy(scene, meddle) as between:
         done = scene.run(k=K, size=8)
         assert done.code == 77, done
         assert "Traceback" not in done.stderr
@@ -78,7 +78,7 @@ def test_trouble_with_one_batch_lets_others_be_noted_that_are_being_bought(stage
 
 
 @row(113)
-def test_prompts_that_were_changed_are_not_asked(stage: Stage) -> None:
+def test_changed_prompts_are_not_asked(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=8, size=8).code == 0
     (shard,) = scene.home.glob("manifests/*/00000.parquet")
@@ -98,7 +98,7 @@ def test_prompts_that_were_changed_are_not_asked(stage: Stage) -> None:
 
 @row(113)
 @pytest.mark.full
-def test_other_settings_are_another_run(stage: Stage) -> None:
+def test_other_settings_make_another_run(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=8, size=8).code == 0
     folder = scene.run_folder
@@ -115,7 +115,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @row(114)
-def test_a_smaller_budget_counts_what_was_spent_before(stage: Stage) -> None:
+def test_a_smaller_budget_counts_earlier_spending(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run("--budget", "1", k=8, size=8).code == 0
     spent = scene.cost()
@@ -132,7 +132,7 @@ def test_a_smaller_budget_counts_what_was_spent_before(stage: Stage) -> None:
 @row(115)
 @pytest.mark.parametrize("left", ["batches", pytest.param("answers", marks=pytest.mark.full)])
 def test_a_run_without_its_journal_buys_nothing(stage: Stage, left: str) -> None:
-    """Whether answers are there, or only batches in flight that nobody would know of any more."""
+    """Both with stored answers and with batches in flight that only the journal knew."""
     scene = stage("openai", "--delay", "processing=2" if left == "batches" else "processing=0")
     scene.run(*(["--detach"] if left == "batches" else []), k=K, size=K)
     journal, bought = scene.run_folder / "journal", len(scene.accepted())
@@ -151,7 +151,7 @@ def test_a_run_without_its_journal_buys_nothing(stage: Stage, left: str) -> None
 
 @row(115)
 @pytest.mark.full
-def test_answers_that_were_deleted_are_missed_and_not_bought_again(stage: Stage) -> None:
+def test_deleted_answers_are_reported_and_not_bought_again(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=K, size=K).code == 0
     shutil.rmtree(scene.run_folder / "answers")
@@ -162,7 +162,7 @@ def test_answers_that_were_deleted_are_missed_and_not_bought_again(stage: Stage)
 
 
 def rewritten(scene: Scene, change: "object") -> None:
-    """The same journal as another version would have written it."""
+    """Rewrite the journal as another version would have written it."""
     text, crc = b"", 0
     for number, event in enumerate(scene.journal()):
         body = b"%d %s" % (number, json.dumps(change(event), separators=(",", ":")).encode())  # type: ignore[operator]
@@ -171,11 +171,11 @@ def rewritten(scene: Scene, change: "object") -> None:
     (scene.run_folder / "journal").write_bytes(text)
 
 
-NEWER = {"uptime", "boot", "key", "outcomes", "found"}  # fields that the first journals did not have
+NEWER = {"uptime", "boot", "key", "outcomes", "found"}  # fields that the oldest journals lack
 
 
 @row(116)
-def test_an_older_journal_is_understood(stage: Stage) -> None:
+def test_an_older_journal_is_read(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     scene.run(k=12, size=12)
     assert scene.run("--detach", k=K, size=12).code == 6

@@ -1,4 +1,4 @@
-"""The power fails at every moment of a compile and a run, and whatever it can leave on disk is recovered from."""
+"""The power fails at any moment of a compile and a run, and the program recovers from every possible disk state."""
 
 import json
 import os
@@ -30,23 +30,23 @@ from tests.faults.rows import row
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
 ROWS, SIZE = 30, 10
 RATES = Price(input=75_000, output=300_000, source="test")
-# Deaths that leave something unsynced to the next start: half a line (written below), the last file under its final
-# name, and the last line, whole. The last start has nothing left to do but to say so.
+# Deaths that leave unsynced data to the next start: half a line (written below), the last file under its final
+# name, and the last line, complete. The last start has nothing left to do.
 DEATHS = (("before-created:2", ()), ("segment-renamed:3", ()), ("", ("fdatasync:when=1",)), ("", ()))
 APPEND = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND), bytes.fromhex(sys.argv[2]))"
 
 
 class Left(NamedTuple):
-    """One thing that a power cut can leave, and what had been promised by then."""
+    """One state that a power cut can leave, and what the program had acknowledged by then."""
 
     state: dict[str, bytes | None]
-    compiled: bool  # the compile was over
+    compiled: bool  # the compile had ended
     acknowledged: bytes  # of the journal
-    when: tuple[float, float]  # between this and the next operation
+    when: tuple[float, float]  # times of the last operation before the cut and of the next one
 
 
 class Recording(NamedTuple):
-    """A compile and a run, interrupted by deaths, and everything that power cuts can leave of them."""
+    """A compile and a run with deaths, and every state that power cuts can leave of them."""
 
     scene: Scene
     left: list[Left]
@@ -56,7 +56,7 @@ class Recording(NamedTuple):
 
 @pytest.fixture(scope="module", params=BOTH)
 def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
-    """Made once: the provider's address is part of a run, so it has one that nobody gets by chance."""
+    """Made once, with a fixed port: the provider's address is part of the run."""
     folder = tmp_path_factory.mktemp("power")
     (folder / "nothing").mkdir()
     scene = Scene(folder / "scene", folder / "nothing", request.param, "--port", str(fixed_port()))
@@ -91,7 +91,7 @@ def half_a_line(path: Path) -> bytes:
 
 
 def fixed_port() -> int:
-    """A free port below those that systems hand out."""
+    """A free port below the ephemeral ones."""
     for port in random.SystemRandom().sample(range(15_000, 30_000), 50):
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)):
@@ -100,7 +100,7 @@ def fixed_port() -> int:
 
 
 def everything_left(home: Path, traces: list[list[Operation]]) -> list[Left]:
-    """Every state once, as of the last moment at which it is possible: by then most had been promised."""
+    """Every state once, at the last moment at which it is possible, when most had been acknowledged."""
     disk, chance, found = Disk(home), random.Random(1), dict[bytes, Left]()
     for turn, trace in enumerate(traces):
         disk.restart()
@@ -110,14 +110,14 @@ def everything_left(home: Path, traces: list[list[Operation]]) -> list[Left]:
             for state in disk.states(chance):
                 kept = disk.find(r"cache/.*/journal")
                 found[digest(state)] = Left(state, turn > 0, kept.synced if kept else b"", (one.at, following.at))
-    for state in disk.states(chance):  # the program has said that all is done
+    for state in disk.states(chance):  # the program has reported its end
         found[digest(state)] = Left(state, True, kept.now if kept else b"", (one.at, one.at))
     assert digest({path: (home / path).read_bytes() if content is not None else None for path, content in state.items()}) in found  # fmt: skip  # noqa: E501
     return list(found.values())
 
 
 def digest(state: dict[str, bytes | None]) -> bytes:
-    """Equal for states that no reader can tell apart."""
+    """Equal for states that readers cannot distinguish."""
     whole = sha256()
     for path, content in sorted(state.items()):
         seen = b"" if content is None or unread(path.rpartition("/")[2]) else content
@@ -126,7 +126,7 @@ def digest(state: dict[str, bytes | None]) -> bytes:
 
 
 @row(25, 26)
-def test_nothing_that_was_promised_is_lost_to_a_power_cut(recording: Recording, tmp_path: Path) -> None:
+def test_nothing_acknowledged_is_lost_in_a_power_cut(recording: Recording, tmp_path: Path) -> None:
     for number, left in enumerate(recording.left):
         home = tmp_path / str(number)
         laid_out(left.state, home)
@@ -135,7 +135,7 @@ def test_nothing_that_was_promised_is_lost_to_a_power_cut(recording: Recording, 
 
 
 def reopened(store: Store, recording: Recording, left: Left) -> None:
-    """What the next start finds: all that was promised, and nothing that it would have to call damaged."""
+    """Read the state as the next start does: everything acknowledged is there, and nothing is damaged."""
     folder = store.manifests / recording.name
     manifest = read_manifest(folder)
     assert manifest or not left.compiled
@@ -155,7 +155,7 @@ def reopened(store: Store, recording: Recording, left: Left) -> None:
 @pytest.mark.parametrize("count", [pytest.param(25, marks=[pytest.mark.full, pytest.mark.timeout(1800)]), 6])
 @pytest.mark.parametrize("seed", [5])
 def test_nothing_is_bought_twice_after_a_power_cut(recording: Recording, tmp_path: Path, count: int, seed: int) -> None:
-    """The provider has seen what was sent until then, and perhaps what was sent before the next thing was written."""
+    """The provider has received the calls up to then, and possibly those before the next write."""
     chance = random.Random(seed)
     (tmp_path / "nothing").mkdir()
     for number, left in enumerate(chance.sample(recording.left, count)):
@@ -174,7 +174,7 @@ def test_nothing_is_bought_twice_after_a_power_cut(recording: Recording, tmp_pat
 
 
 def provider_as_of(moment: float, scene: Scene, state: Path) -> None:
-    """The provider's own state, without what came later; it has a battery."""
+    """The provider's state at a moment; the power cut does not affect it."""
     shutil.copytree(scene.emulator.state, state)
     ledger = state / scene.emulator.ledger.name
     lines = ledger.read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Other commands die, signals come, memory runs out, the machine sleeps: what was begun is whole or not there."""
+"""Other commands die, signals arrive, memory runs out, the machine sleeps: files are complete or absent."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, ended, kill, wait_until
 from tests.faults.rows import row
 
-# An audit hook ends the process as it is about to open or rename its n-th file, or to make its n-th folder.
+# An audit hook kills the process before it opens or renames its n-th file, or creates its n-th folder.
 KILLER = """
 import os, signal, sys
 import batchbench.compile.compiler
@@ -39,7 +39,7 @@ SHARD = 200
 
 
 def killed(step: int, *words: str | Path, shard: int = 50_000) -> bool:
-    """Run the program until its n-th step; whether it came that far."""
+    """Run the program and kill it at its n-th step; returns whether it got that far."""
     line = [sys.executable, "-c", KILLER, str(step), str(shard), *map(str, words), "--quiet"]
     code = subprocess.run(line, check=False, capture_output=True).returncode
     assert code in (0, -signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finis
     step = 1
     while killed(step, *words, home := tmp_path / str(step), shard=SHARD):
         left = contents(home)
-        # A manifest that exists is whole: only the kill after its rename can leave one.
+        # A file under its final name is complete.
         assert all(left[name] == whole[name] for name in left if ".scratch-" not in name)
         assert cli.main([*words, str(home)]) == 0
         assert contents(home) == whole
@@ -87,7 +87,7 @@ def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finis
 
 @row(20)
 @pytest.mark.full
-def test_an_analysis_that_dies_at_any_step_harms_nothing(stage: Stage) -> None:
+def test_an_analysis_that_dies_at_any_step_changes_no_other_file(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=40, size=40).code == 0
     words = ["analyze", "hiring_an", "--set", "data=sample", "--model", str(scene.run_folder)]
@@ -108,7 +108,7 @@ def test_an_analysis_that_dies_at_any_step_harms_nothing(stage: Stage) -> None:
         step += 1
     assert step > 6
     assert scene.run(k=40, size=40).code == 0
-    assert contents(scene.run_folder) == whole  # what was half-written is swept away
+    assert contents(scene.run_folder) == whole  # half-written files are removed
     scene.audit(status=True)
 
 
@@ -129,7 +129,7 @@ def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: 
             assert time.monotonic() - began < 40
             sent = {event["nonce"] for event in scene.journal("creating")}
             known = {event["nonce"] for event in scene.journal("created", "rejected")}
-            assert sent <= known, place  # each create was waited for
+            assert sent <= known, place  # the process waited for the reply to each create
             assert {event["nonce"] for event in scene.accepted()} <= sent
         done = scene.run(k=12 * len(places), size=5)
         assert (done.code, done.report["answered"], scene.billed()) == (0, 12 * len(places), 12 * len(places)), done
@@ -146,7 +146,7 @@ def test_a_second_signal_ends_at_once(stage: Stage) -> None:
     client = scene.start(k=20, size=10)
     wait_until(scene.accepted)
     client.send_signal(signal.SIGINT)
-    time.sleep(0.5)  # it waits for the replies to its creates
+    time.sleep(0.5)  # the client waits for the replies to its creates
     assert client.poll() is None
     client.send_signal(signal.SIGINT)
     assert ended(client, timeout=5).code == 130
@@ -158,14 +158,14 @@ def test_a_second_signal_ends_at_once(stage: Stage) -> None:
 
 @row(22)
 @pytest.mark.full
-def test_a_process_without_memory_ends_and_takes_no_answer_for_a_bad_one(stage: Stage) -> None:
+def test_a_process_without_memory_ends_and_marks_no_answer_as_damaged(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1.5")
     client = scene.start(k=2000, size=1000)
     wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 2)
-    most = 256 << 20  # it has more already, and gets nothing on top
-    resource.prlimit(client.pid, resource.RLIMIT_AS, (most, most))
+    limit = 256 << 20  # less than the process uses, so it gets no more
+    resource.prlimit(client.pid, resource.RLIMIT_AS, (limit, limit))
     out = ended(client)
-    assert (out.code == 1 and "no memory is left" in out.stderr) or out.code < 0, out  # a library may just give up
+    assert (out.code == 1 and "no memory is left" in out.stderr) or out.code < 0, out  # a library may abort the process
     assert "Traceback" not in out.stderr, out
     done = scene.run(k=2000, size=1000)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 2000, 2000), done
@@ -174,12 +174,12 @@ def test_a_process_without_memory_ends_and_takes_no_answer_for_a_bad_one(stage: 
 
 
 @row(23)
-def test_a_machine_that_slept_while_a_create_was_out_looks_for_it(stage: Stage) -> None:
+def test_a_create_during_sleep_of_the_machine_is_searched_for(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "hang-after", "on": "create", "seconds": 60}])
     client = scene.start(k=20, size=10)
     wait_until(scene.accepted)
     client.send_signal(signal.SIGSTOP)
-    scene.end_faults()  # all of its connections are gone, and hours have passed
+    scene.end_faults()  # its connections are closed, and hours have passed
     scene.emulator.advance(6 * 3600)
     client.send_signal(signal.SIGCONT)
     done = ended(client)
@@ -189,7 +189,7 @@ def test_a_machine_that_slept_while_a_create_was_out_looks_for_it(stage: Stage) 
 
 
 @row(24)
-def test_a_child_does_not_keep_the_lock(stage: Stage) -> None:
+def test_a_child_process_does_not_keep_the_lock(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=30")
     client = scene.start(k=20, size=10)
     wait_until(scene.accepted)

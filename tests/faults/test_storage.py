@@ -1,4 +1,4 @@
-"""Disks that are full, broken, read-only or odd: the program stops in one line, and goes on when they are mended."""
+"""Disks that are full, broken or read-only: the program stops with one line, and continues when they are repaired."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ ROWS, SIZE = 12, 5
 
 
 def stopped(ran: Ran, code: int, *words: str) -> None:
-    """It says in one line what is the matter, and nothing else went wrong."""
+    """The program stopped with one line that says what is wrong."""
     complaints = [line for line in ran.stderr.splitlines() if line.startswith("batchbench: ")]
     assert ran.code == code, ran
     assert "Traceback" not in ran.stderr, ran
@@ -36,12 +36,12 @@ def recover(scene: Scene, rows: int = ROWS, size: int = SIZE) -> None:
 
 
 @row(27)
-def test_a_journal_that_cannot_grow_is_cut_back_to_its_last_line(stage: Stage) -> None:
+def test_a_journal_that_cannot_grow_is_truncated_to_its_last_complete_line(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=1).code == 0
     begun = (scene.run_folder / "journal").stat().st_size
     for more in (100, 300, 500, 900, 1300):
-        # A write that passes the limit is a short one first, as on a full disk.
+        # The write that reaches the limit is first a short write, as on a full disk.
         scene.around = ["prlimit", f"--fsize={begun + more}"]
         stopped(scene.run(k=ROWS, size=SIZE), 1, "cannot write", "File too large")
         assert (scene.run_folder / "journal").read_bytes().endswith(b"\n")
@@ -65,7 +65,7 @@ def test_a_disk_that_fills_up_while_batches_run_loses_nothing(stage: Stage) -> N
 
 @row(29)
 @needs_mount
-def test_nothing_is_bought_that_could_not_be_kept(stage: Stage) -> None:
+def test_nothing_is_bought_when_the_disk_is_nearly_full(stage: Stage) -> None:
     scene = stage("openai")
     with tmpfs(scene.home / "cache", "size=40m"):
         stopped(scene.run(k=ROWS, size=SIZE), 1, "MiB free are too few", "free some space")
@@ -76,7 +76,7 @@ def test_nothing_is_bought_that_could_not_be_kept(stage: Stage) -> None:
 
 @row(30)
 @needs_strace
-def test_a_sync_that_fails_is_not_tried_again(stage: Stage) -> None:
+def test_a_failed_sync_is_not_repeated(stage: Stage) -> None:
     scene = stage("openai")
     for when in ("3", "7", "2+"):
         scene.around = failing("fdatasync,fsync" if "+" in when else "fdatasync", "EIO", when)
@@ -88,7 +88,7 @@ def test_a_sync_that_fails_is_not_tried_again(stage: Stage) -> None:
 @row(30)
 @needs_strace
 @pytest.mark.full
-def test_a_sync_of_results_that_fails_is_not_tried_again(stage: Stage) -> None:
+def test_a_failed_sync_of_results_is_not_repeated(stage: Stage) -> None:
     scene = stage("openai")
     for when in range(2, 12):
         scene.around = failing("fsync", "EIO", str(when))
@@ -141,7 +141,7 @@ def test_a_folder_that_is_or_becomes_read_only_stops_the_run(stage: Stage) -> No
     assert len(scene.accepted()) == 3
 
 
-# Before everything else that the program imports: every write to a file is shorter than it was meant to be.
+# Runs before the program's imports: makes every write to a file a short write.
 SHORT_WRITES = """
 import os, stat
 true_write = os.write
@@ -156,7 +156,7 @@ os.write = short_write
 
 @row(33)
 @pytest.mark.full
-def test_writes_that_are_cut_short_are_continued(stage: Stage) -> None:
+def test_short_writes_are_continued(stage: Stage) -> None:
     scene = stage("openai")
     (scene.folder / "sitecustomize.py").write_text(SHORT_WRITES)
     scene.environment = {"PYTHONPATH": os.pathsep.join([str(scene.folder), *sys.path])}
@@ -166,7 +166,7 @@ def test_writes_that_are_cut_short_are_continued(stage: Stage) -> None:
 @row(33)
 @needs_strace
 @pytest.mark.full
-def test_calls_that_are_interrupted_or_not_ready_are_made_again(stage: Stage) -> None:
+def test_interrupted_system_calls_are_repeated(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=1).code == 0
     for rows, around in [
@@ -205,9 +205,9 @@ def with_a_line_twice(path: Path) -> None:
 
 
 def of_another_run(path: Path) -> None:
-    """A sound journal, of another model."""
+    """A valid journal of another model."""
     events = read_journal(path).events
-    events[0] = msgspec.structs.replace(events[0], target="somebody-else")
+    events[0] = msgspec.structs.replace(events[0], target="another-model")
     crc, text = 0, b""
     for seq, event in enumerate(events):
         line, crc = journal.line(event, seq, crc)
@@ -223,7 +223,7 @@ DAMAGE = [
 
 
 @row(35)
-def test_files_that_were_cut_changed_or_exchanged_are_named(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cut_changed_or_exchanged_files_are_named(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     scene = stage("openai")
     recover(scene)
     folder = scene.run_folder
@@ -240,7 +240,7 @@ def test_files_that_were_cut_changed_or_exchanged_are_named(stage: Stage, capsys
         damage(path)
         code, text = said("audit")
         assert (code, path.name in text) == (65, True), (pattern, damage, text)
-        # The provider's bytes are read by nobody else; what stands after a journal's last line counts as torn.
+        # Only `audit` reads raw files; bytes after a journal's last line count as a torn line.
         if (pattern, damage) not in [("raw/*", damage), ("journal", add)]:
             assert said("analyze", *words)[0] == 65
         for one, content in before.items():

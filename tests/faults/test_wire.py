@@ -1,4 +1,4 @@
-"""Servers, networks and certificates that are not what they should be."""
+"""Faulty servers, networks and certificates."""
 
 import re
 import socket
@@ -14,8 +14,8 @@ import pytest
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import BOTH, DIALECTS, Scene, ended, wait_until
 from tests.emulator.driver import TOKEN
-from tests.faults.between import Between, Call
-from tests.faults.first import DRAW, hurry, put_first, sleep_through
+from tests.faults.client_patches import DRAW, hurry, run_first, sleep_through
+from tests.faults.proxy import Call, Proxy
 from tests.faults.rows import row
 
 TIME = r"\d\d:\d\d:\d\d"
@@ -23,7 +23,7 @@ K = 24
 
 
 @row(50)
-def test_a_provider_that_cannot_be_reached_is_named_with_the_time(stage: Stage) -> None:
+def test_an_unreachable_provider_is_named_with_the_time(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
     client = scene.start(k=20, size=10)
     wait_until(lambda: len(scene.accepted()) == 2)
@@ -40,7 +40,7 @@ def test_a_provider_that_cannot_be_reached_is_named_with_the_time(stage: Stage) 
 
 @row(50)
 @pytest.mark.parametrize("dialect", ["anthropic", pytest.param("openai", marks=pytest.mark.full)])
-def test_a_provider_that_is_not_there_at_all_is_given_up_and_nothing_is_owed(stage: Stage, dialect: str) -> None:
+def test_a_run_stops_when_the_provider_stays_unreachable_and_owes_nothing(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
     sleep_through(scene, 120)
     scene.emulator.stop()
@@ -56,7 +56,8 @@ def test_a_provider_that_is_not_there_at_all_is_given_up_and_nothing_is_owed(sta
 @row(56)
 @pytest.mark.full
 def test_a_rate_limit_that_lasts_for_hours_is_waited_for_and_explained(stage: Stage) -> None:
-    scene = stage("openai", rules=[{"do": "429-bare", "on": "poll", "first": 300}])  # half a minute apart, on average
+    # 300 calls with half a minute between them, on average.
+    scene = stage("openai", rules=[{"do": "429-bare", "on": "poll", "first": 300}])
     sleep_through(scene, 1000)
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"], scene.billed()) == (0, K, K), done
@@ -68,9 +69,9 @@ def test_a_rate_limit_that_lasts_for_hours_is_waited_for_and_explained(stage: St
 
 @row(56)
 @pytest.mark.full
-def test_creates_that_are_refused_for_long_are_waited_for_and_explained(stage: Stage) -> None:
+def test_long_refusals_of_creates_are_waited_for_and_explained(stage: Stage) -> None:
     scene = stage("anthropic", rules=[{"do": "429-ramp-limit", "on": "create", "key": "^0"}])  # for three seconds
-    put_first(scene, DRAW.replace('"08192a3b4c5d6e7f"', '"0" * 300'))
+    run_first(scene, DRAW.replace('"08192a3b4c5d6e7f"', '"0" * 300'))
     sleep_through(scene, 1000)
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"], scene.billed()) == (0, K, K), done
@@ -95,7 +96,7 @@ UNPAID = {
 
 @row(57)
 @pytest.mark.parametrize("dialect", [pytest.param("openai", marks=pytest.mark.full), "anthropic"])
-def test_an_account_without_money_is_told_at_once_and_what_is_running_is_kept(stage: Stage, dialect: str) -> None:
+def test_an_account_without_credit_is_reported_at_once_and_running_batches_are_kept(stage: Stage, dialect: str) -> None:
     faults = UNPAID[dialect]
     scene = stage(dialect, rules=[{"do": name, "on": "poll", "nth": [turn]} for turn, name in enumerate(faults, 1)])
     for _ in faults:
@@ -111,7 +112,7 @@ def test_an_account_without_money_is_told_at_once_and_what_is_running_is_kept(st
 
 @row(57)
 @pytest.mark.full
-def test_an_account_that_runs_out_of_money_still_gets_what_it_paid_for(stage: Stage) -> None:
+def test_an_account_that_runs_out_of_credit_still_gets_its_paid_answers(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     refused = False
 
@@ -123,7 +124,7 @@ def test_an_account_that_runs_out_of_money_still_gets_what_it_paid_for(stage: St
             connection.sendall(b"HTTP/1.1 429 no\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         return refused and call.method == "POST"
 
-    with Between(scene, broke):
+    with Proxy(scene, broke):
         done = scene.run(k=K, size=4)
         assert done.code == 77, done
         assert refused
@@ -134,7 +135,7 @@ def test_an_account_that_runs_out_of_money_still_gets_what_it_paid_for(stage: St
 
 @row(59)
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_create_that_did_not_arrive_whole_is_looked_for_and_then_made_anew(stage: Stage, dialect: str) -> None:
+def test_an_incomplete_create_is_searched_for_and_then_repeated(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "400-not-json", "on": "create"}])
     client = scene.start(k=K, size=K)
     wait_until(lambda: scene.emulator.events("fault"))
@@ -148,7 +149,7 @@ def test_a_create_that_did_not_arrive_whole_is_looked_for_and_then_made_anew(sta
 @row(61)
 @pytest.mark.full
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_batch_that_is_too_large_for_somebody_on_the_way_is_split(stage: Stage, dialect: str) -> None:
+def test_a_batch_that_is_too_large_for_a_proxy_is_split(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
     page = b"<html><h1>413 Request Entity Too Large</h1></html>"
 
@@ -157,7 +158,7 @@ def test_a_batch_that_is_too_large_for_somebody_on_the_way_is_split(stage: Stage
             connection.sendall(b"HTTP/1.1 413 no\r\ncontent-length: %d\r\n\r\n" % len(page) + page)
         return len(call.body) > 6000
 
-    with Between(scene, small):
+    with Proxy(scene, small):
         done = scene.run(k=48, size=48)
     assert (done.code, done.report["answered"], scene.billed()) == (0, 48, 48), done
     assert len(scene.accepted()) > 4
@@ -169,7 +170,7 @@ def test_a_batch_that_is_too_large_for_somebody_on_the_way_is_split(stage: Stage
 
 @row(65)
 @pytest.mark.full
-def test_a_reply_that_never_ends_is_not_taken_in(stage: Stage) -> None:
+def test_an_endless_reply_is_not_read_into_memory(stage: Stage) -> None:
     scene = stage("openai")
     struck: list[Call] = []
 
@@ -181,7 +182,7 @@ def test_a_reply_that_never_ends_is_not_taken_in(stage: Stage) -> None:
         while True:
             connection.sendall(b" " * (1 << 20))
 
-    with Between(scene, endless):
+    with Proxy(scene, endless):
         client = scene.start(k=K, size=K)
         most = 0
         while client.poll() is None:
@@ -194,7 +195,7 @@ def test_a_reply_that_never_ends_is_not_taken_in(stage: Stage) -> None:
 
 
 def memory(pid: int) -> int:
-    """Bytes that a process has had in memory at most."""
+    """Peak memory of a process in bytes."""
     try:
         told = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -206,7 +207,7 @@ def memory(pid: int) -> int:
 @row(66)
 @pytest.mark.full
 @pytest.mark.parametrize("part", ["body", "head"])
-def test_a_reply_that_trickles_is_given_up(stage: Stage, part: str) -> None:
+def test_a_reply_that_trickles_is_aborted(stage: Stage, part: str) -> None:
     scene = stage("openai")
     struck: list[Call] = []
     hurry(scene, 100)
@@ -218,9 +219,9 @@ def test_a_reply_that_trickles_is_given_up(stage: Stage, part: str) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n" + (b"content-length: 9999\r\n\r\n" if part == "body" else b"x: "))
         while True:
             connection.sendall(b" ")
-            time.sleep(0.1)  # ten seconds of the client's
+            time.sleep(0.1)  # ten seconds of client time
 
-    with Between(scene, trickle):
+    with Proxy(scene, trickle):
         done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"], len(struck)) == (0, K, 2), done
     scene.audit(status=True)
@@ -237,7 +238,7 @@ REDIRECTS = {
 
 @row(68)
 @pytest.mark.full
-def test_no_redirect_leads_anywhere(stage: Stage) -> None:
+def test_no_redirect_is_followed(stage: Stage) -> None:
     visits: list[Call] = []
 
     def visited(call: Call, _: Any) -> bool:
@@ -246,11 +247,11 @@ def test_no_redirect_leads_anywhere(stage: Stage) -> None:
 
     with ExitStack() as stack:
         elsewhere = stage("openai")
-        stack.enter_context(Between(elsewhere, visited))
+        stack.enter_context(Proxy(elsewhere, visited))
         target = elsewhere.emulator.openai_url
         for call, fault in REDIRECTS.items():
             scene = stage("openai", rules=[{"do": fault, "on": call, "value": f"{target}/files"}])
-            done = scene.run(k=K, size=K)  # one batch: of several, a listing may tell
+            done = scene.run(k=K, size=K)  # one batch: with several, the client may use a listing
             assert done.code in (1, 4, 77), done
             assert "a redirect to 127.0.0.1, which is not followed" in done.stderr
             assert len(scene.accepted()) == (call not in ("upload", "create"))
@@ -261,7 +262,7 @@ def test_no_redirect_leads_anywhere(stage: Stage) -> None:
 
 # -- certificates ------------------------------------------------------------------------------------------
 
-# What a machine does whose owner trusts one more authority.
+# Makes the client trust one more authority, as the machine's owner could.
 TRUST = """
 import ssl
 ssl.SSLContext.load_default_certs = lambda self, *_: self.load_verify_locations({authority!r})
@@ -298,7 +299,7 @@ class Authority:
 
 def trusting(scene: Scene) -> Authority:
     authority = Authority(scene.folder / "authority")
-    put_first(scene, TRUST.format(authority=str(authority.folder / "authority.pem")))
+    run_first(scene, TRUST.format(authority=str(authority.folder / "authority.pem")))
     return authority
 
 
@@ -306,7 +307,7 @@ def trusting(scene: Scene) -> Authority:
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_server_with_a_certificate_is_asked(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
-    with Between(scene, tls=trusting(scene).context()):
+    with Proxy(scene, tls=trusting(scene).context()):
         done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"]) == (0, K), done
     scene.audit(status=True)
@@ -322,11 +323,11 @@ def test_a_server_with_a_certificate_is_asked(stage: Stage, dialect: str) -> Non
         pytest.param({"days": -1}, "certificate has expired", marks=pytest.mark.full),
     ],
 )
-def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
+def test_a_server_without_a_valid_certificate_gets_nothing(
     stage: Stage, dialect: str, wrong: dict[str, object], says: str
 ) -> None:
     scene = stage(dialect)
-    with Between(scene, tls=trusting(scene).context(**wrong)) as server:  # type: ignore[arg-type]
+    with Proxy(scene, tls=trusting(scene).context(**wrong)) as server:  # type: ignore[arg-type]
         done = scene.run(k=K, size=K)
     assert (done.code, done.report["missing"], done.report["reserved_usd"]) == (1, K, 0), done
     assert says in done.stderr
@@ -337,7 +338,7 @@ def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
 @row(69)
 @pytest.mark.full
 @pytest.mark.parametrize("server", ["old", "plain"])
-def test_a_server_that_is_not_safe_to_talk_to_gets_nothing(stage: Stage, server: str) -> None:
+def test_a_server_with_old_or_no_tls_gets_nothing(stage: Stage, server: str) -> None:
     scene = stage("openai")
     sleep_through(scene, 240)
     if server == "old":
@@ -347,7 +348,7 @@ def test_a_server_that_is_not_safe_to_talk_to_gets_nothing(stage: Stage, server:
             tls.minimum_version, tls.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     else:
         tls = None
-    with Between(scene, tls=tls) as between:
+    with Proxy(scene, tls=tls) as between:
         scene.emulator.openai_url = scene.emulator.openai_url.replace("http:", "https:")
         done = scene.run(k=K, size=K)
     assert (done.code, done.report["missing"], scene.accepted()) == (1, K, []), done
@@ -361,10 +362,10 @@ def test_a_server_that_is_not_safe_to_talk_to_gets_nothing(stage: Stage, server:
 
 @row(71)
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_create_never_goes_out_on_a_connection_that_may_just_be_closing(stage: Stage, dialect: str) -> None:
+def test_a_create_never_uses_an_idle_connection(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
-    # A server that closes idle connections at the very moment at which they are used again.
-    with Between(scene, lambda call, _: call.turn > 0) as server:
+    # A server that closes an idle connection at the moment of its next use.
+    with Proxy(scene, lambda call, _: call.turn > 0) as server:
         done = scene.run(k=K, size=4)
     assert (done.code, done.report["answered"], scene.billed()) == (0, K, K), done
     creates = server.asked("POST", "/batches")
@@ -376,25 +377,25 @@ def test_a_create_never_goes_out_on_a_connection_that_may_just_be_closing(stage:
 
 
 @row(73)
-def test_an_address_that_does_not_answer_is_passed_over(stage: Stage) -> None:
-    """A name of two addresses, one of which swallows whatever is sent to it."""
+def test_the_second_address_is_used_when_the_first_does_not_answer(stage: Stage) -> None:
+    """A host name with two addresses; one of them never answers."""
     scene = stage("openai")
     with ExitStack() as stack:
         hole = stack.enter_context(socket.socket(socket.AF_INET6))
         hole.bind(("::1", scene.emulator.port))
         hole.listen(0)
-        for _ in range(3):  # its queue is full, so that nobody else gets an answer
+        for _ in range(3):  # its accept queue is full, so new connections get no answer
             filler = stack.enter_context(socket.socket(socket.AF_INET6))
             filler.setblocking(False)
             filler.connect_ex(("::1", scene.emulator.port))
-        put_first(scene, BOTH_ADDRESSES)
+        run_first(scene, BOTH_ADDRESSES)
         scene.emulator.openai_url = scene.emulator.openai_url.replace("127.0.0.1", "localhost")
         done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"]) == (0, K), done
     scene.audit(status=True)
 
 
-# Not every machine has both in its /etc/hosts.
+# Not every machine has both addresses in its /etc/hosts.
 BOTH_ADDRESSES = """
 import socket
 look_up = socket.getaddrinfo

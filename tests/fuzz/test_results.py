@@ -1,4 +1,4 @@
-"""Result lines: whatever comes back, every row is accounted for once, and the provider's bytes stay as they came."""
+"""Result lines of any content: every row ends in one state, and the provider's bytes are kept unchanged."""
 
 import json
 import time
@@ -59,9 +59,9 @@ def check(provider: str, lines: list[bytes]) -> None:
         began = time.process_time()
         found = ingest([path], BATCH, providers.load(provider), PRICE)
         assert time.process_time() - began < 1 + 0.5 * len(lines)
-        with patch.object(results, "BLOCK", 1):  # line by line, the same is found
-            alone = ingest([path], BATCH, providers.load(provider), PRICE)
-        assert told(alone) == told(found)
+        with patch.object(results, "BLOCK", 1):  # the same when it is read line by line
+            by_line = ingest([path], BATCH, providers.load(provider), PRICE)
+        assert fields(by_line) == fields(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))
         assert 0 <= found.cost <= MAX_AMOUNT
@@ -81,23 +81,23 @@ def check(provider: str, lines: list[bytes]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(stored), type=events.AnyEvent) == stored
 
 
-def told(found: Ingested) -> dict[str, object]:
+def fields(found: Ingested) -> dict[str, object]:
     return msgspec.structs.asdict(found) | {"answers": found.answers.rows()}
 
 
 @pytest.mark.parametrize("provider", SAMPLES)
 @fuzz(data=st.data())
-def test_every_row_is_accounted_for_whatever_the_lines_say(provider: str, data: st.DataObject) -> None:
+def test_every_row_ends_in_one_state_for_any_lines(provider: str, data: st.DataObject) -> None:
     check(provider, data.draw(st.lists(mutants(SAMPLES[provider]), max_size=5)))
 
 
-KEPT = [  # found before
-    ("chat", [{**json.loads(openai_line()), "lost": -(10**6)}]),  # an answer that pays us
+REGRESSIONS = [
+    ("chat", [{**json.loads(openai_line()), "lost": -(10**6)}]),  # a negative cost
     ("chat", [{**json.loads(openai_line()), "lost": 2**63 - 1}]),
     ("openai", [openai_line(usage={"prompt_tokens": 2**63 - 1, "completion_tokens": 2**63 - 1})] * 2),
 ]
 
 
-@pytest.mark.parametrize(("provider", "lines"), KEPT, ids=range(len(KEPT)))
-def test_lines_that_were_read_wrongly_once_are_read_well(provider: str, lines: list[bytes | object]) -> None:
+@pytest.mark.parametrize(("provider", "lines"), REGRESSIONS, ids=range(len(REGRESSIONS)))
+def test_lines_that_were_once_misread_are_read_correctly(provider: str, lines: list[bytes | object]) -> None:
     check(provider, [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines])

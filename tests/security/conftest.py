@@ -1,4 +1,4 @@
-"""Scenes of the dispatcher, with a key that is easy to find again."""
+"""Fixtures of the dispatcher tests, with a key that is easy to recognise."""
 
 import secrets
 from pathlib import Path
@@ -13,14 +13,14 @@ __all__ = ["manifests", "stage"]
 
 @pytest.fixture
 def canary(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A key that the emulators of this test take, and that is found wherever it leaks."""
+    """A key that this test's emulators accept and that is recognised wherever it leaks."""
     key = f"sk-CANARY-{secrets.token_hex(12)}"
     monkeypatch.setattr("tests.emulator.driver.TOKEN", key)
     return key
 
 
 def armed(scene: Scene, key: str, folder: Path) -> None:
-    """Give the scene's client the key, and places of its own for everything it may write."""
+    """Give the scene's client the key, and its own folders for everything it may write."""
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
         (folder / name).mkdir(parents=True)
         scene.environment[name] = str(folder / name)

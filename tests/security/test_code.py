@@ -1,4 +1,4 @@
-"""What the code may not do at all, read off its source."""
+"""What the code must never do, checked in its source."""
 
 import ast
 import re
@@ -23,8 +23,8 @@ CALLS = {
     "numpy.load",
     "ssl._create_unverified_context",
 }
-STARTERS = {"compile/fetch.py", "emulator/__init__.py"}  # who may start another program
-HTTP = {"transport/client.py", "emulator", "compile/fetch.py"}  # who may speak to another one
+STARTERS = {"compile/fetch.py", "emulator/__init__.py"}  # may start another program
+HTTP = {"transport/client.py", "emulator", "compile/fetch.py"}  # may open a connection
 
 
 @cache
@@ -82,12 +82,12 @@ def test_tables_hold_plain_values_and_are_read_from_files_only() -> None:
             if isinstance(node, ast.Call) and re.fullmatch(r"pl\.(read|scan)_\w+", ast.unparse(node.func)):
                 first = node.args[0] if node.args else None
                 assert not isinstance(first, ast.Constant | ast.JoinedStr), f"{name}:{node.lineno}"
-                if ast.unparse(node.func) == "pl.scan_parquet":  # or a folder called [1] would be a pattern
+                if ast.unparse(node.func) == "pl.scan_parquet":  # otherwise a folder called [1] would be a pattern
                     assert "glob" in {word.arg for word in node.keywords}, f"{name}:{node.lineno}"
 
 
 @pytest.mark.parametrize(("package", "least"), [("aiohttp", (3, 14, 5))])
-def test_releases_with_known_holes_are_not_installed(package: str, least: tuple[int, ...]) -> None:
+def test_releases_with_known_vulnerabilities_are_excluded(package: str, least: tuple[int, ...]) -> None:
     wanted = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]["dependencies"]
     (bound,) = [line.partition(">=")[2] for line in wanted if line.startswith(f"{package}>=")]
     assert tuple(map(int, bound.split("."))) >= least

@@ -1,4 +1,4 @@
-"""Who is called: the address that the user names, and nobody that an answer, a file or a redirect names."""
+"""Only hosts that the user names are called, never a host that a reply, a file or a redirect names."""
 
 import json
 import os
@@ -36,7 +36,7 @@ from tests.security.witness import Witness
 
 
 class Other(BaseHTTPRequestHandler):
-    """A server that nobody has any business with."""
+    """A server that the program must not call."""
 
     calls: ClassVar[list[str]] = []
 
@@ -48,7 +48,7 @@ class Other(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the name that the standard library looks for
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[int]:
 @pytest.mark.parametrize(
     "call", ["create", *(pytest.param(name, marks=pytest.mark.full) for name in ("poll", "fetch"))]
 )
-def test_a_redirect_leads_nowhere(stage: Stage, dialect: str, call: str) -> None:
+def test_a_redirect_is_not_followed(stage: Stage, dialect: str, call: str) -> None:
     name = {"openai": "content", "anthropic": "results"}[dialect] if call == "fetch" else call
     with listening() as port:
         rules = [{"do": f"redirect-{status}", "on": name, "value": f"http://127.0.0.1:{port}/", "nth": [nth]}
@@ -81,7 +81,7 @@ def test_a_redirect_leads_nowhere(stage: Stage, dialect: str, call: str) -> None
     assert Other.calls == []
 
 
-def test_where_results_are_is_not_for_the_answer_to_say(stage: Stage) -> None:
+def test_a_reply_does_not_choose_the_download_address(stage: Stage) -> None:
     told = {
         "id": "msgbatch_1",
         "processing_status": "ended",
@@ -103,7 +103,7 @@ LOOKALIKES = [
 
 
 @pytest.mark.parametrize("url", LOOKALIKES)
-def test_an_address_that_is_not_what_it_looks_like_is_refused(url: str) -> None:
+def test_an_address_that_only_looks_like_a_provider_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="base URL"):
         checked_url(url)
 
@@ -118,7 +118,7 @@ def test_any_address_is_refused_or_safe(url: str) -> None:
     assert "@" not in taken.partition("//")[2].partition("/")[0]
 
 
-def test_only_https_or_this_machine_is_spoken_to() -> None:
+def test_only_https_or_this_machine_is_called() -> None:
     for host in LOOPBACK:
         assert checked_url(f"http://[{host}]:1" if ":" in host else f"http://{host}:1")
     for name in ("openai", "anthropic"):
@@ -127,7 +127,7 @@ def test_only_https_or_this_machine_is_spoken_to() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate that nobody vouches for, made out to this machine."""
+    """A self-signed certificate for this machine."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
     words += [
@@ -157,7 +157,7 @@ def context(certificate: Path) -> ssl.SSLContext:
 
 
 @needs_openssl
-def test_a_certificate_that_nobody_vouches_for_gets_no_key(certificate: Path) -> None:
+def test_a_server_with_an_untrusted_certificate_gets_no_key(certificate: Path) -> None:
     async def act(port: int) -> None:
         api = Client(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), give_up_after=0.0)
         async with api.running():
@@ -209,12 +209,12 @@ def test_old_tls_is_refused(certificate: Path) -> None:
     assert Other.calls == []
 
 
-# -- nobody but this machine -------------------------------------------------------------------------------
+# -- only this machine -------------------------------------------------------------------------------------
 
 SIM = ("--set", "data=sample", "--sample-k", "5", "--model", "sim:random")
 
 
-def test_simulated_models_need_and_call_nobody_else(tmp_path: Path, batchbench: Run) -> None:
+def test_simulated_models_call_no_other_host(tmp_path: Path, batchbench: Run) -> None:
     witness = Witness(tmp_path / "witness")
     environment = {**os.environ, **witness.environment}
     for words in (["run", "gest", *SIM], ["analyze", "gest", *SIM[:2], *SIM[4:]], ["report"], ["status"], ["audit"]):
@@ -231,7 +231,7 @@ def test_simulated_models_need_and_call_nobody_else(tmp_path: Path, batchbench: 
     subprocess.run("unshare -rn ip link set lo up", shell=True, capture_output=True, check=False).returncode != 0,  # noqa: S602
     reason="needs unshare and ip",
 )
-def test_without_any_network_but_loopback_everything_works(tmp_path: Path) -> None:
+def test_everything_works_without_any_network_but_loopback(tmp_path: Path) -> None:
     line = f"ip link set lo up; exec {sys.executable} -m batchbench run gest {' '.join(SIM)} --home {tmp_path}"
     ran = subprocess.run(["unshare", "-rn", "sh", "-c", line], capture_output=True, text=True, check=False)
     os.kill(json.loads((tmp_path / "cache/emulator/endpoint.json").read_bytes())["pid"], 15)
@@ -251,7 +251,7 @@ def test_importing_everything_opens_no_connection() -> None:
 
 
 def retold(scene: Scene, url: str) -> None:
-    """The run's folder, as somebody else might hand it on."""
+    """The run's folder, as another person might pass it on."""
     path = scene.run_folder / "run.json"
     about = msgspec.json.decode(path.read_bytes(), type=RunFile)
     target = msgspec.structs.replace(about.target, base_url=url)
@@ -281,7 +281,7 @@ def test_a_folder_does_not_choose_where_a_key_is_sent(stage: Stage) -> None:
         assert "--base-url" in audited.stdout
         assert (audited.code, cancelled.code, again.code) == (65, 2, 65), (audited, cancelled, again)
         assert named.code != 0
-    assert f"if your key may go there, say so with --base-url {theirs}" in cancelled.stderr
+    assert f"if your key may be sent there, pass --base-url {theirs}" in cancelled.stderr
     assert scene.accepted() == bought
 
 
@@ -296,8 +296,8 @@ def test_a_folder_does_not_choose_the_emulator(tmp_path: Path, batchbench: Run) 
     assert Other.calls == []
 
 
-def test_a_socket_of_the_tests_themselves_goes_nowhere_else() -> None:
-    with pytest.raises(RuntimeError, match="nobody but this machine"):
+def test_the_tests_themselves_cannot_call_another_machine() -> None:
+    with pytest.raises(RuntimeError, match="tests call only this machine"):
         socket.create_connection(("192.0.2.1", 80), timeout=1)
-    with pytest.raises(RuntimeError, match="nobody but this machine"):
+    with pytest.raises(RuntimeError, match="tests call only this machine"):
         socket.getaddrinfo("example.org", 80)

@@ -50,7 +50,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("dialect", BOTH)
 @pytest.mark.parametrize("fault", [QUOTED, *(pytest.param(name, marks=pytest.mark.full) for name in [*FAULTS][1:])])
-def test_the_key_is_on_no_disk_and_in_no_output_whatever_goes_wrong(
+def test_the_key_is_on_no_disk_and_in_no_output_after_any_fault(
     stage: Stage, canary: str, tmp_path: Path, fault: str, dialect: str
 ) -> None:
     scene = stage(dialect, rules=FAULTS[fault])
@@ -66,7 +66,7 @@ def test_the_key_is_on_no_disk_and_in_no_output_whatever_goes_wrong(
         assert "[key]" in ran.stderr
 
 
-def test_no_program_that_is_started_gets_a_key(tmp_path: Path, batchbench: Run) -> None:
+def test_no_child_process_gets_a_key(tmp_path: Path, batchbench: Run) -> None:
     witness = Witness(tmp_path / "witness")
     words = ["run", "gest", "--set", "data=sample", "--sample-k", "2", "--model", "sim:random", "--home", tmp_path]
     environment = {**os.environ, **witness.environment, "OPENAI_API_KEY": KEY, "OTHER_API_KEY": KEY}
@@ -83,7 +83,7 @@ def test_no_program_that_is_started_gets_a_key(tmp_path: Path, batchbench: Run) 
         os.kill(running["pid"], 15)
 
 
-def test_there_is_no_option_for_a_key(batchbench: Run) -> None:
+def test_no_option_takes_a_key(batchbench: Run) -> None:
     commands = re.findall(r"^    (\w+) ", batchbench("--help").stdout, re.MULTILINE)
     assert "run" in commands
     helps = [batchbench(command, "--help").stdout for command in ("run", "sweep", "audit", "cancel", "export")]
@@ -94,7 +94,7 @@ def test_there_is_no_option_for_a_key(batchbench: Run) -> None:
 
 
 def shown(thing: object) -> str:
-    """A thing in every way in which programs print things."""
+    """A value, printed in every way that programs print values."""
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     logger = logging.Logger("shown")
@@ -107,7 +107,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     secret = Secret(KEY)
     target = Target(provider="openai", model="m", max_tokens=1)
     provider = providers.load("openai")
-    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret)
+    contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret, local=True)
     for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
     for store in (pickle.dumps, copy.deepcopy, json.dumps):
@@ -118,7 +118,7 @@ def test_a_key_cannot_be_printed_copied_or_stored() -> None:
 
 
 def rendered(error: BaseException) -> str:
-    """An error as a traceback, with whatever led to it, alone and among others."""
+    """An error with its causes as a traceback, alone and inside exception groups."""
     group = ExceptionGroup("several", [ExceptionGroup("inner", [error])]) if isinstance(error, Exception) else error
     return "".join([*traceback.format_exception(error), *traceback.format_exception(group), str(error)])
 
@@ -127,7 +127,7 @@ async def no_sleep(_: float) -> None:
     pass
 
 
-def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_of_the_client_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     kind: type[BaseException] = OSError
     sent: list[str] = []
 
@@ -162,7 +162,7 @@ def test_no_error_of_the_client_shows_the_key_whatever_it_was_doing(monkeypatch:
 
 
 def made(kind: type[BaseException], headers: dict[str, str]) -> BaseException:
-    """An error of the client as it raises it itself, with the request and its headers inside."""
+    """An error as the HTTP client raises it, with the request and its headers inside."""
     from multidict import CIMultiDict, CIMultiDictProxy
     from yarl import URL
 
@@ -188,12 +188,12 @@ def made(kind: type[BaseException], headers: dict[str, str]) -> BaseException:
         except TypeError:
             continue
         if about in arguments:
-            assert KEY in repr(error)  # which is why nothing of ours prints it that way
+            assert KEY in repr(error)  # the reason why our code never prints it that way
         return error
     raise AssertionError(kind)
 
 
-def test_an_attempt_that_is_remembered_does_not_show_the_key() -> None:
+def test_a_remembered_attempt_does_not_show_the_key() -> None:
     async def act() -> BaseException:
         api = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY), give_up_after=0.0)
         async with api.running():
@@ -204,7 +204,7 @@ def test_an_attempt_that_is_remembered_does_not_show_the_key() -> None:
         raise AssertionError("nothing was raised")
 
     error = anyio.run(act)
-    assert not isinstance(error, tenacity.RetryError)  # it would carry `last_attempt` along
+    assert not isinstance(error, tenacity.RetryError)  # it would contain `last_attempt`
     assert error.__cause__ is None
     assert error.__suppress_context__
     assert KEY not in rendered(error)
@@ -219,13 +219,13 @@ SPELLINGS = [
 
 
 @given(st.text(max_size=20), st.sampled_from(SPELLINGS), st.text(max_size=20))
-def test_a_key_is_hidden_wherever_it_stands_and_however_it_is_spelt(before: str, spelt: str, after: str) -> None:
-    told = Secret(KEY).hide(f"{before}{spelt}{after}")
-    assert KEY.lower() not in told.lower()
-    assert base64.b64encode(KEY.encode()).decode()[:-4] not in told
+def test_a_key_is_hidden_at_any_place_and_in_any_spelling(before: str, spelt: str, after: str) -> None:
+    hidden = Secret(KEY).hide(f"{before}{spelt}{after}")
+    assert KEY.lower() not in hidden.lower()
+    assert base64.b64encode(KEY.encode()).decode()[:-4] not in hidden
 
 
-def test_everything_that_is_printed_goes_through_hiding(tmp_path: Path, batchbench: Run) -> None:
+def test_all_output_hides_keys(tmp_path: Path, batchbench: Run) -> None:
     environment = {**os.environ, "OPENAI_API_KEY": KEY}
     for words in (["explain", KEY], ["probes", KEY, "--json"], ["estimate", "gest", "--model", f"openai{KEY}:x"]):
         ran = batchbench(*words, "--home", tmp_path, env=environment)
@@ -266,11 +266,11 @@ def test_children_of_a_fetch_get_no_key(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     code = "import os; print('ANTHROPIC_API_KEY' in os.environ, 'PATH' in os.environ)"
     command = [sys.executable, "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env=keys.environment())
-    assert told.stdout.split() == ["False", "True"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=keys.environment())
+    assert ran.stdout.split() == ["False", "True"]
 
 
-def test_a_core_of_a_killed_program_is_not_written(stage: Stage, tmp_path: Path) -> None:
+def test_no_core_file_is_written(stage: Stage, tmp_path: Path) -> None:
     scene = stage("openai", "--delay", "processing=60")
     client = scene.start(k=10, size=10)
     wait_until(lambda: scene.emulator.events("accepted"))

@@ -1,4 +1,4 @@
-"""Somebody inside the real program who writes down what it opens, whom it calls and what it starts."""
+"""An audit hook in the real program that logs the files it opens, the hosts it calls and the processes it starts."""
 
 import json
 import os
@@ -28,7 +28,7 @@ sys.addaudithook(_hook)
 
 
 class Witness:
-    """Pass `environment` to the program; afterwards its deeds are here."""
+    """Pass `environment` to the program; `saw` then lists what it did."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,6 +38,6 @@ class Witness:
         self.environment = {"PYTHONPATH": path, "WITNESS": str(self.log), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def saw(self, kind: str) -> list[Any]:
-        """Every deed of a kind, of the program and of those it started."""
-        deeds = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [deed[2:] if kind == "start" else deed[2] for deed in deeds if deed[1] == kind]
+        """Every action of a kind, of the program and of its child processes."""
+        actions = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [action[2:] if kind == "start" else action[2] for action in actions if action[1] == kind]

@@ -1,6 +1,6 @@
-"""A storm: one run of many batches, through a provider full of faults, while client and provider are killed at random.
+"""A storm: one run of many batches against a provider with many faults, with random kills of client and provider.
 
-`python -m tests.storm --dialect anthropic --requests 100000 --kills 500 --seed 7` prints how it goes and how it ended.
-The seed decides the faults and the kills. Chance is left in what the machine does meanwhile and in the names of
-batches, so the same seed makes the same kind of weather, not the same drops.
+`python -m tests.storm --dialect anthropic --requests 100000 --kills 500 --seed 7` prints progress and result.
+The seed decides the faults and the kills. The timing of the machine and the names of batches stay random, so the same
+seed repeats the kind of storm, not its exact events.
 """

@@ -27,7 +27,7 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:7.0f} s  {text}", flush=True)  # noqa: T201
 
-    # Kept, for whatever goes wrong has to be looked at.
+    # The folder is kept, so that a failure can be examined.
     folder = Path(tempfile.mkdtemp(prefix=f"storm-{args.dialect}-{args.seed}-"))
     say(f"{args.dialect}, {args.requests:,} requests, {args.kills} kills, seed {args.seed}, in {folder}")
     line = [sys.executable, "-m", "batchbench", "compile", *PROBE, "--home", str(folder / "compiled")]
@@ -38,7 +38,7 @@ def main() -> int:
     try:
         storm = Storm(scene, args.requests, args.kills, args.seed, say)
         storm.blow()
-        storm.tell()
+        storm.report()
         verdict = storm.verdict()
     finally:
         scene.close()

@@ -1,4 +1,4 @@
-"""The storm itself, and the verdict on what it left."""
+"""The storm itself, and the verdict on its result."""
 
 import json
 import random
@@ -33,17 +33,17 @@ RULES: list[Json] = [
     {"do": "foreign", "p": 0.04},
     {"do": "expire-half", "p": 0.03, "seconds": 0.1},
 ]
-MOST = 10_000  # items asked; more requests are repetitions of them
-STEPS = 6  # events of an ordinary batch
-WEATHER = ("--settle", 2)  # twice what any fault delays, and some more for a busy machine
+MAX_ITEMS = 10_000  # more requests become repetitions
+STEPS = 6  # journal events of a batch without faults
+SETTLE = ("--settle", 2)  # seconds; more than twice the longest delay of a fault
 
 
 class Storm:
-    """A scene whose client and emulator are killed so many times before the work is done."""
+    """A scene whose client and emulator are killed `kills` times before the run is finished."""
 
     def __init__(self, scene: Scene, requests: int, kills: int, seed: int, say: Callable[[str], None]) -> None:
         self.scene = scene
-        self.repetitions = -(-requests // MOST)
+        self.repetitions = -(-requests // MAX_ITEMS)
         self.items = requests // self.repetitions
         self.requests = self.items * self.repetitions
         self.size = min(100, max(10, self.requests // 25))
@@ -51,21 +51,21 @@ class Storm:
         self.chance = random.Random(seed)
         self.say = say
         self.dead: Counter[str] = Counter()
-        self.kept = b""  # whole lines of the journal when the client was last killed
+        self.kept = b""  # complete lines of the journal at the last kill of the client
         scene.emulator.words += ["--port", str(scene.emulator.port)]
 
     def blow(self) -> None:
-        """Kill until there were enough kills, or nothing is left to do."""
+        """Kill client and emulator until the number of kills is reached or the run is finished."""
         client = None
         while self.dead.total() < self.kills:
             if client is None:
-                client = self.scene.start(*WEATHER, "--repetitions", self.repetitions, k=self.items, size=self.size)
+                client = self.scene.start(*SETTLE, "--repetitions", self.repetitions, k=self.items, size=self.size)
             victim = self.chance.choices(["client", "emulator", "both"], [70, 20, 10])[0]
             self._wait(client)
             if client.poll() is not None:
                 done = ended(client)
                 client = None
-                if self._judged(done):
+                if self._finished(done):
                     return
                 continue
             if victim != "client":
@@ -76,18 +76,18 @@ class Storm:
                 if client.poll() is None:
                     kill(client)
                     self.dead["client"] += 1
-                    self._nothing_forgotten()
+                    self._check_journal()
                 else:
-                    self._judged(ended(client))
+                    self._finished(ended(client))
                 client = None
             if self.dead.total() % 20 < 2:
-                self.tell()
+                self.report()
         if client is not None:
             kill(client)
             self.dead["client"] += 1
 
     def _wait(self, client: "Popen[str]") -> None:
-        """Let the client work for a number of events drawn anew, but not for ever; starting up is no work."""
+        """Let the client write a random number of events after its start, for a limited time."""
         wait_until(lambda: client.poll() is not None or self._holds_the_lock(client.pid), 120)
         left = self.requests / self.size * STEPS - self._lines()
         events = self.chance.randint(0, max(0, round(2 * left / (self.kills - self.dead.total()))))
@@ -112,34 +112,34 @@ class Storm:
         lines = [line for line in self._journal().split(b"\n")[:-1] if b'"event":"stored"' in line]
         return sum(json.loads(line.split(b" ", 2)[2])["answered"] for line in lines)
 
-    def _nothing_forgotten(self) -> None:
-        """What was a whole line when the client died is still one, and nothing has come before it."""
+    def _check_journal(self) -> None:
+        """Every line that was complete at the last kill is still there, at the same place."""
         journal = self._journal()
         assert journal.startswith(self.kept), f"the journal lost lines after {self.dead} kills"
         self.kept = journal[: journal.rfind(b"\n") + 1]
 
-    def _judged(self, done: Ran) -> bool:
-        """Whether a client that ended by itself is done; it may also have given up on a provider that was dead."""
+    def _finished(self, done: Ran) -> bool:
+        """Whether a client that ended by itself has finished the run; exit code 1 means that the provider was dead."""
         assert "Traceback" not in done.stderr, done
         assert done.code in (0, 1, 6), done
         return done.code != 1
 
-    def tell(self) -> None:
+    def report(self) -> None:
         batches = self._journal().count(b'"event":"intent"')
         killed = f"{self.dead['client']} kills of the client, {self.dead['emulator']} of the emulator"
         self.say(f"{killed}; {batches} batches, {self.answered():,} of {self.requests:,} answered")
 
     def verdict(self) -> Json:
-        """Let the weather clear up, have the run finished, and account for every request."""
+        """Switch the faults off, finish the run, and account for every request."""
         scene = self.scene
         scene.emulator.stop()
         faults = scene.emulator.words.index("--faults")
         del scene.emulator.words[faults : faults + 2]
         scene.emulator.start()
-        done = scene.run(*WEATHER, "--repetitions", self.repetitions, k=self.items, size=self.size, timeout=900)
-        assert self._judged(done), done
-        self._nothing_forgotten()
-        judged = scene.audit(status=True)["invariants"]
+        done = scene.run(*SETTLE, "--repetitions", self.repetitions, k=self.items, size=self.size, timeout=900)
+        assert self._finished(done), done
+        self._check_journal()
+        invariants = scene.audit(status=True)["invariants"]
         tries = Counter(
             (event["nonce"], row) for event in scene.journal("stored", "late") for row in rows_of(event["again"])
         )
@@ -157,5 +157,5 @@ class Storm:
             "kills": dict(self.dead),
             "events": dict(counts),
             "faults": dict(struck),
-            "auditor": {name: one["looked_at"] for name, one in judged.items()},
+            "auditor": {name: one["looked_at"] for name, one in invariants.items()},
         }

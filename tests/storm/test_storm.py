@@ -11,7 +11,7 @@ from tests.storm.storm import RULES, Storm
 __all__ = ["manifests", "stage"]
 
 
-def weather(stage: Stage, dialect: str, requests: int, kills: int, seed: int, say: Callable[[str], None]) -> None:
+def play(stage: Stage, dialect: str, requests: int, kills: int, seed: int, say: Callable[[str], None]) -> None:
     scene = stage(dialect, "--seed", str(seed), rules=RULES)
     storm = Storm(scene, requests, kills, seed, say)
     storm.blow()
@@ -21,13 +21,13 @@ def weather(stage: Stage, dialect: str, requests: int, kills: int, seed: int, sa
 
 @pytest.mark.parametrize("seed", [3])
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_squall_takes_nothing_with_it(stage: Stage, dialect: str, seed: int) -> None:
-    weather(stage, dialect, 300, 4, seed, lambda _: None)
+def test_a_small_storm_loses_nothing_and_pays_once(stage: Stage, dialect: str, seed: int) -> None:
+    play(stage, dialect, 300, 4, seed, lambda _: None)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [8])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_storm_takes_nothing_with_it(stage: Stage, dialect: str, seed: int) -> None:
-    weather(stage, dialect, 3_000, 30, seed, print)
+def test_a_storm_loses_nothing_and_pays_once(stage: Stage, dialect: str, seed: int) -> None:
+    play(stage, dialect, 3_000, 30, seed, print)

@@ -1,6 +1,7 @@
 """`batchbench analyze PROBE...`"""
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,8 @@ from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from batchbench.analyze.analysis import Analysis, Comparison
+    from batchbench.analyze.analysis import Analysis
+    from batchbench.analyze.compare import Comparison
 
 DESCRIPTION = """\
 Read the answers of runs, or of a file, and print every metric of the probe with its 95 % interval, its mark and
@@ -36,9 +38,9 @@ have `logprobs` ({"token", "logprob"}).
 NOTHING = "–"
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(
+    parser = options.command(
         commands, "analyze", run, help="metrics, intervals and marks from answers", description=DESCRIPTION
     )
     parser.add_argument("probes", nargs="+", metavar="PROBE", help="see `batchbench probes`")
@@ -61,9 +63,9 @@ def _columns() -> str:
     from batchbench import probes
     from batchbench.app.analyze import columns
 
-    return "\n".join(
-        ["columns by the item:", *(f"  {name:12} {columns(probes.load(name))}" for name in probes.names())]
-    )
+    texts = [f"  {name:12} {columns(probes.load(name))}" for name in probes.names()]
+    lines = [textwrap.fill(text, 110, subsequent_indent=" " * 15) for text in texts]
+    return "\n".join(["columns of each probe, by the item:", *lines])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import AnalysisRequest
 
     request = options.struct(AnalysisRequest, args, params=options.params(args.params))
-    analyses, comparisons = analyze(request, output.store(args), Terminal(quiet=args.quiet))
+    analyses, comparisons = analyze(request, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 from batchbench.errors import DataError
 
@@ -16,9 +16,9 @@ provider's list of batches. Exit code 65 if anything is wrong.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
+    parser = options.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
     parser.add_argument("--remote", action="store_true", help="also compare with the provider's list of batches")
     parser.add_argument(
         "--base-url", metavar="URL", help="with --remote: the address of runs that are not at the provider"
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.audit import audit_runs
 
     terminal = Terminal(quiet=args.quiet)
-    audits = audit_runs(output.store(args), terminal, remote=args.remote, base_url=args.base_url)
+    audits = audit_runs(options.store(args), terminal, remote=args.remote, base_url=args.base_url)
     if args.json:
         output.show_json(audits)
     elif not audits:

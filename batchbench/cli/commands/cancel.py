@@ -11,9 +11,9 @@ for; `batchbench run` collects them.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
+    parser = options.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
     options.add_models(parser)
 
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    cancelled = cancel(options.selection(args), options.struct(Options, args), output.store(args), terminal)
+    cancelled = cancel(options.selection(args), options.struct(Options, args), options.store(args), terminal)
     if args.json:
         output.show_json(cancelled)
     elif not cancelled:

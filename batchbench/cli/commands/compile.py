@@ -15,9 +15,9 @@ a manifest.json. Rows are in a hashed order, so that any prefix is a fair sample
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "compile", run, help="write a probe's prompts to disk", description=DESCRIPTION)
+    parser = options.command(commands, "compile", run, help="write a probe's prompts to disk", description=DESCRIPTION)
     options.add_probes(parser)
 
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile each probe."""
     from batchbench.app.plan import compiled
 
-    done = compiled(options.selection(args), output.store(args), Terminal(quiet=args.quiet))
+    done = compiled(options.selection(args), options.store(args), Terminal(quiet=args.quiet))
     if args.json:
         output.show_json(
             [

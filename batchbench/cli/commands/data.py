@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
@@ -17,35 +17,38 @@ checked against a pinned sha256.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command and its four verbs."""
-    parser = output.command(commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION)
+    parser = options.command(
+        commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION
+    )
     verbs = parser.add_subparsers(metavar="VERB")
-    output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
-    pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
+    options.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
+    pull = options.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
+    adding = options.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
     adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
-    verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
+    verify = options.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE
+    from batchbench.compile.data_cache import missing_files
 
-    store = output.store(args)
+    store = options.store(args)
     rows = [
         {
             "name": dataset.name,
             "about": dataset.about,
             "licence": dataset.licence,
             "source": str(dataset.source),
-            "here": not catalogue.missing(store, dataset),
+            "here": not missing_files(store, dataset),
         }
-        for dataset in catalogue.CATALOGUE.values()
+        for dataset in CATALOGUE.values()
     ]
     if args.json:
         output.show_json(rows)
@@ -54,7 +57,7 @@ def run_list(args: argparse.Namespace) -> int:
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
         output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
-        sources = dict.fromkeys(str(dataset.source) for dataset in catalogue.CATALOGUE.values())
+        sources = dict.fromkeys(str(dataset.source) for dataset in CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
             output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
@@ -63,14 +66,15 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import missing_files, pull_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     pulled = []
-    for name in args.names or catalogue.CATALOGUE:
-        dataset = catalogue.find(name)
-        if catalogue.missing(store, dataset):
-            catalogue.pull(store, dataset, Terminal(quiet=args.quiet).note)
+    for name in args.names or CATALOGUE:
+        dataset = find_dataset(name)
+        if missing_files(store, dataset):
+            pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})
@@ -81,9 +85,10 @@ def run_pull(args: argparse.Namespace) -> int:
 
 def run_add(args: argparse.Namespace) -> int:
     """Use a file from disk."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import find_dataset
+    from batchbench.compile.data_cache import add_file
 
-    added = catalogue.add(output.store(args), catalogue.find(args.name), args.file, trust=args.trust)
+    added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -93,13 +98,14 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import verify_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     verified: list[str] = []
     missing: list[str] = []
-    for name in args.names or catalogue.CATALOGUE:
-        (verified if catalogue.verify(store, catalogue.find(name)) else missing).append(name)
+    for name in args.names or CATALOGUE:
+        (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
     if args.json:
         output.show_json({"verified": verified, "missing": missing})
     else:

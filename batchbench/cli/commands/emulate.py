@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.emulator import TOKEN_VARIABLE
 from batchbench.errors import UsageError, unknown
 
@@ -52,7 +52,7 @@ prices
 EPILOG = f"Every start makes a new key. Set {TOKEN_VARIABLE} to choose the key, for example to keep it after a restart."
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "emulate",
@@ -100,9 +100,9 @@ def _settings(args: argparse.Namespace) -> "Settings":
     import secrets
 
     from batchbench.core.money import parse_price
-    from batchbench.emulator.faults import read_rules
+    from batchbench.emulator.faults.rules import read_rules
     from batchbench.emulator.server.context import Settings
-    from batchbench.emulator.server.limits import Delays, Limits
+    from batchbench.emulator.server.limits import Delays, EmulatorLimits
 
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"--port {args.port} is not a port: give a number from 0 to 65535")
@@ -117,7 +117,7 @@ def _settings(args: argparse.Namespace) -> "Settings":
         token=os.environ.get(TOKEN_VARIABLE) or "emu-" + secrets.token_hex(16),
         port=args.port,
         seed=args.seed,
-        limits=_with_overrides(Limits, args.limit, "limit"),
+        limits=_with_overrides(EmulatorLimits, args.limit, "limit"),
         delays=_with_overrides(Delays, args.delay, "delay"),
         price=parse_price(args.price),
         rules=read_rules(args.faults) if args.faults else [],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli.terminal import Terminal, complain
 
 if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
@@ -16,9 +16,9 @@ worst case that --budget is compared with. Nothing is asked.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
+    parser = options.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
     options.add_models(parser)
 
 
@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    entries, errors = estimate(options.selection(args), options.struct(Options, args), output.store(args), terminal)
-    code = output.complain(errors)
+    entries, errors = estimate(options.selection(args), options.struct(Options, args), options.store(args), terminal)
+    code = complain(errors)
     if args.json:
         output.show_json(entries)
     else:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options, output
+from batchbench.cli.terminal import Terminal, complain
 from batchbench.errors import MissingAnswers
 
 DESCRIPTION = """\
@@ -18,9 +18,9 @@ that contain a part of it: name both files that OpenAI returns, output and error
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
+    parser = options.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results, in the provider's format")
     parser.add_argument(
         "--partial", action="store_true", help="import a batch although some of its results are missing"
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.import_ import import_results
 
     terminal = Terminal(quiet=args.quiet)
-    imported = import_results(args.files, output.store(args), terminal, partial=args.partial)
+    imported = import_results(args.files, options.store(args), terminal, partial=args.partial)
     if args.json:
         output.show_json(imported)
     else:
@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
             )
     missing = sum(entry.missing for entry in imported)
     error = MissingAnswers(f"{missing:,} answers are missing: `--rebuy-missing` asks for them again")
-    return output.complain([error if missing else None])
+    return complain([error if missing else None])

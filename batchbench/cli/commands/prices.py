@@ -3,7 +3,7 @@
 import argparse
 import datetime
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 
 DESCRIPTION = """\
 The prices that estimates and budgets use: dollars per million tokens, with their source and date. Every
@@ -14,9 +14,9 @@ run keeps the prices it was charged at.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
+    parser = options.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
     parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take current prices")
 
 
@@ -26,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
 
     from batchbench.providers import prices
 
-    store = output.store(args)
+    store = options.store(args)
     if args.verb == "refresh":
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        fresh = prices.regenerated(today)
+        fresh = prices.generate(today)
         store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
     table = prices.snapshot(store.prices)
     if args.json:

@@ -4,15 +4,15 @@ import argparse
 import types
 import typing
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 
 if typing.TYPE_CHECKING:
     from batchbench.probes.kit.probe import Params
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(
+    parser = options.command(
         commands,
         "probes",
         run,
@@ -51,7 +51,7 @@ def _card(args: argparse.Namespace) -> int:
                 "parameters": {name: {"default": default, "values": values} for name, default, values in parameters},
                 "labels": probe.labels,
                 "strata": probe.strata,
-                "readings": probe.readings,
+                "readings": probe.key_metrics,
                 "sample_k": probe.sample_k,
                 "max_tokens": probe.max_tokens,
             }

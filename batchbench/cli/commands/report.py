@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 DESCRIPTION = """\
@@ -17,9 +17,9 @@ PNG too where the extra `png` is installed (pip install 'batchbench[png]').
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "report", run, help="a page that shows analyses", description=DESCRIPTION)
+    parser = options.command(commands, "report", run, help="a page that shows analyses", description=DESCRIPTION)
     parser.add_argument("probes", nargs="*", metavar="PROBE", help="only these (default: every one)")
     parser.add_argument(
         "--model", action="append", default=[], metavar="M", dest="models", help="only these, or a run's folder"
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and say where it is."""
     from batchbench.app.report import write_report, writes_png
 
-    written = write_report(args.probes, args.models, output.store(args), out=args.out, title=args.title)
+    written = write_report(args.probes, args.models, options.store(args), out=args.out, title=args.title)
     if not writes_png():
         Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
     if args.json:

@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
+from batchbench.cli import options, output
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ How far every run is, read from its files. Nothing is locked and no provider is 
 INTERVAL = 2.0  # seconds, with --watch
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
+    parser = options.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds, until Ctrl-C")
 
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.watch and args.json:
         raise UsageError("--json is one document, and --watch never ends: use one of them")
-    store = output.store(args)
+    store = options.store(args)
     while True:
         found = status(store)
         if args.json:

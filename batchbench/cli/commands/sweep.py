@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from batchbench.cli import options, output
 from batchbench.cli.commands import estimate
-from batchbench.cli.terminal import Terminal
+from batchbench.cli.terminal import Terminal, complain
 from batchbench.errors import InterruptedRun, UsageError
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ batches are looked up, and only what is missing is asked.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(
+    parser = options.command(
         commands, "sweep", run, help="the main job: probes x models, from nothing to a report", description=DESCRIPTION
     )
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="probes and models; see --example")
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.example:
         output.show_json({"example": EXAMPLE}) if args.json else output.show(EXAMPLE.rstrip())
         return 0
-    store, terminal = output.store(args), Terminal(quiet=args.quiet)
+    store, terminal = options.store(args), Terminal(quiet=args.quiet)
     sweep = prepare(args.file, options.struct(Purchase, args), store, terminal, args.report)
     _confirm(sweep, terminal, yes=args.yes)
     done = carry_out(sweep, store, terminal)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         output.show(_table(done))
         if done.report:
             output.show(f"\nreport: {done.report}")
-    return output.complain([error for _, error in done.finished])
+    return complain([error for _, error in done.finished])
 
 
 def _confirm(sweep: "PreparedSweep", terminal: Terminal, *, yes: bool) -> None:

@@ -1,12 +1,12 @@
-"""What a client is told before it starts: that its time passes faster, or how its nonces are drawn."""
+"""Patches that a client runs before its imports: faster time, and chosen nonces."""
 
 import os
 from pathlib import Path
 
 from tests.dispatch.scene import Scene
 
-# Whatever waits, counts seconds or gives up does so by these clocks; the one on the wall is left alone, so that what is
-# written down can be compared with what others write.
+# All waits and timeouts use these clocks. The wall clock is unchanged, so times in the journal can be compared with
+# times in the ledger.
 HURRY = """
 import selectors, time
 speed = {speed}
@@ -27,7 +27,7 @@ selectors.EpollSelector.select = lambda self, timeout=None: select(self, timeout
 """
 
 
-# The same, but replies have as long as ever: where an hour is to pass in seconds, a busy server must not seem dead.
+# The same without faster timeouts for replies: when an hour passes in seconds, a busy server must not seem dead.
 SLEEP = """
 import asyncio, time
 monotonic, gettime, first, sleep = time.monotonic, time.clock_gettime, {{}}, asyncio.sleep
@@ -43,8 +43,8 @@ time.monotonic = lambda: hurried(time.CLOCK_MONOTONIC)
 asyncio.BaseEventLoop.time = lambda self: monotonic()
 asyncio.sleep = lambda delay, result=None: sleep(delay / {speed}, result)
 """
-# Every other nonce begins with a digit below 8, for rules that strike those, until sixteen are drawn. Then none does,
-# so that whatever strikes a create comes to an end.
+# Every second one of the first sixteen nonces begins with a digit below 8, for rules that select those. Later nonces
+# do not, so that faults on creates come to an end.
 DRAW = """
 import secrets
 token_hex, firsts = secrets.token_hex, iter("08192a3b4c5d6e7f")
@@ -53,17 +53,17 @@ secrets.token_hex = lambda size: next(firsts, "f") + token_hex(5)[1:] if size ==
 
 
 def hurry(scene: Scene, speed: float) -> None:
-    """Let the client's time pass so many times faster."""
-    put_first(scene, HURRY.format(speed=speed))
+    """Make the client's time pass `speed` times faster."""
+    run_first(scene, HURRY.format(speed=speed))
 
 
 def sleep_through(scene: Scene, speed: float) -> None:
-    """Let the time that the client waits by itself pass so many times faster."""
-    put_first(scene, SLEEP.format(speed=speed))
+    """Make the client's own pauses `speed` times shorter."""
+    run_first(scene, SLEEP.format(speed=speed))
 
 
-def put_first(scene: Scene, code: str) -> None:
-    """Let the client run this before everything else that it imports."""
+def run_first(scene: Scene, code: str) -> None:
+    """Make the client run this code before it imports anything."""
     folder = scene.folder / "first"
     folder.mkdir(exist_ok=True)
     with (folder / "sitecustomize.py").open("a") as file:

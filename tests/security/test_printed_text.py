@@ -1,4 +1,4 @@
-"""Answers are data: a model that does its worst moves no cursor, runs no script, and computes nothing anywhere."""
+"""Answers are data: a hostile answer moves no cursor, runs no script, and becomes no formula."""
 
 import contextlib
 import csv
@@ -92,16 +92,16 @@ NAME = "x\x1b[2J</script><script>alert(9)</script>\u202e=1|\\input{y}"
 
 
 class Story(NamedTuple):
-    """A home in which such a model has answered, and what the commands had to say about it."""
+    """A home with hostile answers, and what the commands printed about it."""
 
     home: Path
     said: dict[str, str]
-    ids: dict[str, str]  # of the request that was answered with each text
+    ids: dict[str, str]  # text -> id of the request that it answers
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    home = tmp_path_factory.mktemp("nasty") / "a [1]* ho?me"  # which is no pattern either
+    home = tmp_path_factory.mktemp("nasty") / "a [1]* ho?me"  # must not be taken for a pattern
     model = ["gest", "--set", "data=sample", "--model", f"openai:{NAME}"]
 
     def say(*words: str) -> str:
@@ -134,7 +134,7 @@ def harmless(text: str) -> bool:
     return all(letter.isprintable() or letter in "\n\t" for letter in text)
 
 
-def test_no_command_prints_what_a_terminal_would_obey(story: Story) -> None:
+def test_no_command_prints_terminal_control_sequences(story: Story) -> None:
     assert {command for command, said in story.said.items() if not harmless(said)} == set()
 
 
@@ -153,7 +153,7 @@ def test_explain_shows_an_answer_safely_and_as_json_exactly(
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page."""
+    """The elements that a browser would find in a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def test_the_report_holds_no_element_that_an_answer_made(story: Story) -> None:
+def test_no_answer_adds_an_element_to_the_report(story: Story) -> None:
     text = (story.home / "report.html").read_text()
     page = Page(text)
     names = [name for name, _ in page.tags]
@@ -180,7 +180,7 @@ def test_the_report_holds_no_element_that_an_answer_made(story: Story) -> None:
     assert harmless(text)
 
 
-def test_no_file_of_the_report_computes_runs_or_leads_anywhere(story: Story) -> None:
+def test_no_file_of_the_report_holds_a_formula_a_script_or_a_link(story: Story) -> None:
     files = [path for path in (story.home / "report-files").rglob("*") if path.is_file()]
     assert {path.suffix for path in files} >= {".csv", ".md", ".tex", ".svg", ".json"}
     for path in files:
@@ -203,7 +203,7 @@ def test_no_file_of_the_report_computes_runs_or_leads_anywhere(story: Story) -> 
 
 
 def computed(cell: str) -> bool:
-    """Whether a spreadsheet might compute a cell; numbers are numbers."""
+    """Whether a spreadsheet might compute a cell; a number is not a formula."""
     if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell):
         return False
     return any(
@@ -233,7 +233,7 @@ def test_markdown_and_latex_keep_their_shape(text: str) -> None:
 
 
 @given(st.text() | st.sampled_from(CORPUS))
-def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
+def test_sanitized_text_has_no_control_characters(text: str) -> None:
     shown = sanitize(text)
     assert not [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") and letter not in "\n\t"]  # fmt: skip  # noqa: E501
     document = json.dumps({"text": text}, ensure_ascii=False)
@@ -241,11 +241,11 @@ def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
     assert json.loads(sanitize_json(document)) == {"text": text}
 
 
-def test_what_a_provider_complains_about_is_cut_hidden_and_safe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complaint_of_a_provider_is_cut_and_made_safe(capsys: pytest.CaptureFixture[str]) -> None:
     async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(BatchbenchError) as error:
             await api.get("/x")
-        from batchbench.cli.output import fail
+        from batchbench.cli.terminal import fail
 
         fail(error.value, json=False)
 

@@ -1,4 +1,4 @@
-"""Somebody between the client and the emulator: passes calls on, or does what no honest server would."""
+"""A proxy between the client and the emulator: passes calls on, or answers as no correct server would."""
 
 import contextlib
 import http.client
@@ -12,21 +12,21 @@ from tests.dispatch.scene import Scene
 
 
 class Call(NamedTuple):
-    """One request as it arrived."""
+    """One request, as it arrived."""
 
-    connection: int  # which, from 0
-    turn: int  # the how many-th on its connection, from 0
+    connection: int  # its number, from 0
+    turn: int  # the number of the call on its connection, from 0
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
 
 
-Meddle = Callable[[Call, socket.socket], bool]  # whether the call was dealt with, after which the connection is closed
+Meddle = Callable[[Call, socket.socket], bool]  # True: the handler has answered, and the connection is closed
 
 
-class Between:
-    """A loopback server in front of a scene's emulator, for as long as the context lasts."""
+class Proxy:
+    """A loopback server in front of a scene's emulator while the context lasts."""
 
     def __init__(self, scene: Scene, meddle: Meddle = lambda *_: False, tls: ssl.SSLContext | None = None) -> None:
         self._upstream = scene.emulator.port
@@ -40,7 +40,7 @@ class Between:
             _, _, path = getattr(scene.emulator, name).partition(f":{self._upstream}")
             setattr(scene.emulator, name, f"{scheme}://127.0.0.1:{port}{path}")
 
-    def __enter__(self) -> "Between":
+    def __enter__(self) -> "Proxy":
         self._door = threading.Thread(target=self._accept)
         self._door.start()
         return self
@@ -56,7 +56,7 @@ class Between:
             connection.close()
 
     def asked(self, method: str, end: str) -> list[Call]:
-        """The calls of a method to paths that end so."""
+        """The calls of a method to paths with this ending."""
         return [call for call in self.calls if call.method == method and call.path.partition("?")[0].endswith(end)]
 
     def _accept(self) -> None:
@@ -82,10 +82,10 @@ class Between:
                 if turn == 0:
                     connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
         except OSError:
-            return  # the client has hung up, or would not shake hands
+            return  # the client closed the connection, or refused the TLS handshake
 
     def answer(self, call: Call) -> bytes:
-        """What the emulator says to a call."""
+        """The emulator's reply to a call."""
         upstream = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=60)
         headers = {**call.headers, "host": f"127.0.0.1:{self._upstream}"}
         upstream.request(call.method, call.path, call.body or None, headers)
@@ -100,7 +100,7 @@ class Between:
 
 
 def _read(reader: BinaryIO, number: int, turn: int) -> Call | None:
-    """The next request of a connection; null if there is none."""
+    """The next request of a connection; None at its end."""
     words = reader.readline().split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/"):
         return None

@@ -1,4 +1,4 @@
-"""What is on disk is the user's alone, stays where it belongs, and a folder of somebody else's is not trusted."""
+"""Files are private to the user and stay in the home; a folder of another person is not trusted."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from batchbench import cli
 from batchbench.core.keys import Secret
-from batchbench.core.store import Store, check_ours
+from batchbench.core.store import Store, check_owner
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers.openai import PROVIDER
 from batchbench.providers.target import Target
@@ -53,10 +53,10 @@ def home(tmp_path: Path) -> Iterator[Path]:
         os.kill(json.loads((home / "cache/emulator/endpoint.json").read_bytes())["pid"], 15)
 
 
-# -- whose files, and where --------------------------------------------------------------------------------
+# -- owner and place of files ------------------------------------------------------------------------------
 
 
-def test_files_are_private_whatever_the_umask_and_all_in_the_home(home: Path, tmp_path: Path) -> None:
+def test_files_are_private_under_any_umask_and_all_in_the_home(home: Path, tmp_path: Path) -> None:
     witness = Witness(tmp_path / "witness")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -76,12 +76,12 @@ def test_files_are_private_whatever_the_umask_and_all_in_the_home(home: Path, tm
 
 @pytest.mark.full
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_the_kernel_saw_no_file_made_outside_the_home(home: Path, tmp_path: Path) -> None:
+def test_no_system_call_creates_a_file_outside_the_home(home: Path, tmp_path: Path) -> None:
     log = tmp_path / "strace"
     trace = ["strace", "-f", "-qq", "-o", str(log), "-e", "trace=openat,creat,mkdir,mkdirat,rename,renameat,renameat2"]
     program = [sys.executable, "-m", "batchbench", "run", *SIM, "--home", str(home), "--sample-k"]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    # The emulator is started beforehand: strace would wait for the end of whatever the program starts.
+    # The first run starts the emulator: strace would wait for the end of every process that the program starts.
     for line in ([*program, "2"], [*trace, *program, "5"]):
         ran = subprocess.run(line, capture_output=True, check=False, env=environment)
     assert ran.returncode == 0, ran.stderr
@@ -91,30 +91,30 @@ def test_the_kernel_saw_no_file_made_outside_the_home(home: Path, tmp_path: Path
     assert elsewhere == []
 
 
-def test_a_folder_that_anybody_can_write_to_is_refused(stage: Stage) -> None:
+def test_a_folder_that_others_can_write_to_is_refused(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run(k=4, size=4).code == 0
     scene.run_folder.chmod(0o777)
     refused = scene.run(k=8, size=4)
-    assert (refused.code, "anybody can write to" in refused.stderr) == (65, True)
+    assert (refused.code, "every user can write to" in refused.stderr) == (65, True)
     assert len(scene.accepted()) == 1
     scene.run_folder.chmod(0o700)
     assert scene.run(k=8, size=4).code == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_folder_of_somebody_else_is_refused() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # those of pytest cannot even be looked at by anybody else
-        check_ours(Path(folder))
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_folder_of_another_user_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's own folders
+        check_owner(Path(folder))
         os.seteuid(65_534)
         try:
             with pytest.raises(DataError, match="another user"):
-                check_ours(Path(folder))
+                check_owner(Path(folder))
         finally:
             os.seteuid(0)
 
 
-# -- folders of others -------------------------------------------------------------------------------------
+# -- folders of other users -----------------------------------------------------------------------------------
 
 
 def test_no_link_in_a_run_is_followed(stage: Stage, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_an_emulators_log_that_is_a_link_is_not_written_to(home: Path, tmp_path:
 
 
 @pytest.mark.full
-def test_somebody_elses_budget_is_not_ours(stage: Stage) -> None:
-    """A journal that claims a budget, or that nothing was spent, buys nothing beyond this command's own."""
+def test_the_budget_of_a_foreign_journal_does_not_count(stage: Stage) -> None:
+    """A journal of another person raises neither the budget nor what is left of it."""
     scene = stage("openai")
     assert scene.run("--budget", "0.0001", k=60, size=4).code == 3
     bought = sum(event["n"] for event in scene.accepted())
@@ -173,8 +173,8 @@ NAMES = ["..", ".", "/etc/passwd", "a/../../b", "a\0b", "x" * 300, "\u202egnp.ex
 
 
 @given(st.sampled_from(NAMES) | st.text(max_size=300))
-def test_whatever_a_model_is_called_its_folder_is_a_direct_child(name: str) -> None:
-    store = Store(Path("/home/somebody"))
+def test_the_folder_of_any_model_name_is_a_direct_child(name: str) -> None:
+    store = Store(Path("/home/user"))
     slug = Target(provider="openai", model=name, max_tokens=1, system=name, base_url=name).slug
     path = store.cache / "gest-00000000" / slug
     assert Path(os.path.normpath(path)).parent == store.cache / "gest-00000000"
@@ -183,15 +183,15 @@ def test_whatever_a_model_is_called_its_folder_is_a_direct_child(name: str) -> N
 
 
 @given(st.sampled_from(NAMES) | st.text(max_size=100))
-def test_whatever_a_batch_is_called_its_files_are_in_the_spool(name: str) -> None:
-    folder = Path("/home/somebody/spool")
+def test_the_files_of_any_batch_name_are_in_the_spool(name: str) -> None:
+    folder = Path("/home/user/spool")
     spool = CallSpool(folder, Store(folder), Client(PROVIDER, "", Secret("")))
     for path in (spool._input(name), spool._results(name)):
         assert Path(os.path.normpath(path)).parent == folder
         assert len(path.name.encode()) < 255
 
 
-def test_an_archive_is_no_file_of_results_and_no_data(tmp_path: Path, batchbench: Run) -> None:
+def test_an_archive_is_refused_as_results_and_as_data(tmp_path: Path, batchbench: Run) -> None:
     archive = tmp_path / "evil.tar"
     with tarfile.open(archive, "w") as tar:
         about = tarfile.TarInfo("../../evil")
@@ -206,7 +206,7 @@ def test_an_archive_is_no_file_of_results_and_no_data(tmp_path: Path, batchbench
 
 
 def peak(scene: Scene, *words: str) -> tuple[int, int]:
-    """The exit code of a client, and the most memory that it had, in MiB."""
+    """The exit code of a client, and its peak memory in MiB."""
     client = scene.start(*words, k=4, size=4)
     most = 0
     while client.poll() is None:
@@ -219,7 +219,7 @@ def peak(scene: Scene, *words: str) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "fault", ["endless", *(pytest.param(name, marks=pytest.mark.full) for name in ("gzip-bomb", "huge-length"))]
 )
-def test_a_download_that_explodes_takes_neither_memory_nor_disk(stage: Stage, fault: str) -> None:
+def test_a_decompression_bomb_takes_neither_memory_nor_disk(stage: Stage, fault: str) -> None:
     scene = stage("openai", rules=[{"do": fault, "first": 1}])
     code, most = peak(scene)
     assert code == 0
@@ -228,7 +228,7 @@ def test_a_download_that_explodes_takes_neither_memory_nor_disk(stage: Stage, fa
     assert not list(scene.home.rglob(".scratch*"))
 
 
-def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_reply_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchbench.transport.client.MAX_REPLY", MIB)
     sent = 0
 
@@ -253,7 +253,7 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     assert sent < 64 * MIB
 
 
-def test_a_kept_file_that_explodes_is_read_in_pieces(tmp_path: Path) -> None:
+def test_a_stored_decompression_bomb_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.zst"
     with zstd.open(path, "wb") as file:
         for _ in range(256):
