@@ -125,7 +125,6 @@ def make_plan(planned: PlannedRun, purchase: Purchase, store: Store) -> Plan:
         rows=planned.rows,
         repetitions=planned.options.repetitions,
         price=rates,
-        budget=purchase.budget,
         weight=planned.weight,
         max_row_cost=rates.bound(longest, planned.target.max_tokens),
         rebuy_missing=purchase.rebuy_missing,

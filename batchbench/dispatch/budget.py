@@ -44,9 +44,9 @@ class Account:
 
     async def begin(self) -> None:
         """Record what is asked for, and free the rows of batches that were interrupted before their create."""
-        plan, state = self.plan, self.run.state
-        now, items, repetitions = self.clock.now(), plan.items, plan.repetitions
-        asked = Asked(at=now, items=items, repetitions=repetitions, budget=plan.budget, rates=plan.price)
+        plan, state, now = self.plan, self.run.state, self.clock.now()
+        limit = self.budget.limit
+        asked = Asked(at=now, items=plan.items, repetitions=plan.repetitions, budget=limit, rates=plan.price)
         if state.asked is None or msgspec.structs.replace(state.asked, at=asked.at) != asked:
             await self.append(asked)
         for batch in state.open():
@@ -109,9 +109,9 @@ class Budget:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit  # micro-dollars for all runs together; None is no limit
-        # Hold it from counting what is left until the reservation is on disk. Otherwise another run could count in
+        # Held from counting what is left until the reservation is on disk. Otherwise another run could count in
         # between, and both would reserve the same money.
-        self.deciding = anyio.Lock()
+        self.reserving = anyio.Lock()
         self._accounts: list[Account] = []
         self._queues: dict[tuple[str, str | None, bool], Queue] = {}
 

@@ -134,11 +134,8 @@ async def _absent(dispatch: Dispatch, batch: BatchRecord, listed_at: float) -> S
     if watch.absent_since is None:
         watch.absent_since = listed_at
     elif batch.sent and batch.sent.key not in ("", dispatch.calls.signature(dispatch.run.state.run)):
-        reason, about = (
-            "not listed, but it was sent with another key than this one",
-            f"a batch of {batch.rows} requests",
-        )
-        return await leave_unresolved(dispatch, batch, reason, [about])
+        reason = "not listed, but it was sent with another key than this one"
+        return await leave_unresolved(dispatch, batch, reason, [f"a batch of {batch.rows} requests"])
     elif listed_at >= watch.absent_since + min(60.0, dispatch.limits.settle):
         reason = "in no listing after the settle time"
         await dispatch.append(Void(at=dispatch.now, nonce=batch.nonce, reason=reason))
@@ -264,7 +261,7 @@ def unresolved(state: RunState) -> UnresolvedError | None:
 
 
 def resolve(run: Run, nonce: str, answer: str, now: float) -> None:
-    """Record what a person says about a batch: `void`, or its id at the provider's.
+    """Record what a person says about a batch: `void`, or its id at the provider.
 
     Call it before the run joins a budget. A batch of another run, or one that is settled, is left as it is.
     """

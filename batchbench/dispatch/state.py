@@ -12,11 +12,11 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.runs.journal import BatchRecord
 
-SKEW = 600.0  # seconds by which times told by a provider may be wrong
-LONG_AGO = 2 * 86_400.0  # seconds to look back at least if the age of a create is unknown
+SKEW = 600.0  # seconds by which the times that a provider reports may be wrong
+LONG_AGO = 2 * 86_400.0  # seconds to look back at least, if the age of a create is unknown
 REPORT_EVERY = 30.0  # seconds between two reports of the same wait
 
-Stop = BatchbenchError | None  # the reason to buy no more, as steps return it; None: go on
+Stop = BatchbenchError | None  # why the run buys no more, as a step returns it; None: the run goes on
 
 
 class Watch(msgspec.Struct, kw_only=True):

@@ -20,11 +20,11 @@ from batchbench.providers.interface import Provider
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import IN_FLIGHT, mark, todo
+from batchbench.runs.progress import IN_FLIGHT, TODO, mark, todo
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
-MIN_FINAL_BATCH = 20  # a last batch is not bought if it has less than this fraction (1/20) of the rows bought so far
+MIN_FINAL_BATCH = 20  # the last batch that a budget allows is not bought if it adds less than 1/20 to the stored rows
 MAX_GARBLED, MAX_LOST = 2, 5  # creates of the same requests that may arrive damaged, or get no reply
 TRIAL = "Please answer with the word OK."
 
@@ -87,7 +87,7 @@ async def _try_out(dispatch: Dispatch) -> None:
     target = dispatch.run.target
     price = dispatch.plan.price.doubled() if dispatch.provider.half_price else dispatch.plan.price
     reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
-    async with dispatch.account.budget.deciding:
+    async with dispatch.account.budget.reserving:
         affordable = dispatch.account.budget.affordable(dispatch.account)
         if affordable is not None and reserve > affordable:
             raise _budget_reached(dispatch.account, affordable, 0)
@@ -124,10 +124,9 @@ async def reserve_batch(
     """
     run = account.run
     size = next((size for size in range(max_rows, 0, -1) if size not in taken), 0)
-    async with account.budget.deciding:
-        rows_left = ((rep, ranges) for rep, marks in enumerate(account.rows) if (ranges := todo(marks, size)))
-        rep, ranges = next(rows_left, (0, []))
-        if not ranges:
+    async with account.budget.reserving:
+        rep = next((rep for rep, marks in enumerate(account.rows) if TODO in marks), None)
+        if rep is None or not (ranges := todo(account.rows[rep], size)):
             return None
         nonce, affordable = secrets.token_hex(5), account.budget.affordable(account)
         chunk = await to_thread.run_sync(encode, account, provider, nonce, rep, ranges, affordable)

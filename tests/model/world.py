@@ -150,8 +150,8 @@ class World:
         self.dead = False
         self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
-        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wanted)
-        self.client = Client(self, plan, act)
+        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, **wanted)
+        self.client = Client(self, plan, budget, act)
         return self.client
 
     def settle(self, nonce: str, answer: str) -> None:
@@ -220,9 +220,10 @@ class World:
 class Client:
     """One start of the program."""
 
-    def __init__(self, world: World, plan: Plan, act: Act | None) -> None:
+    def __init__(self, world: World, plan: Plan, budget: int | None, act: Act | None) -> None:
         self.world = world
         self.plan = plan
+        self.budget = budget
         self.error: BaseException | None = None
         self.run: Run | None = None
         self.account: Account | None = None
@@ -237,7 +238,7 @@ class Client:
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
             async with api.running():
-                self.account = Budget(self.plan.budget).join(self.run, self.plan, world.limits, clock)
+                self.account = Budget(self.budget).join(self.run, self.plan, world.limits, clock)
                 await act(self.account, api)
 
     async def _dispatch(self, account: Account, calls: Calls) -> None:
