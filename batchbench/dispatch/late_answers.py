@@ -27,7 +27,7 @@ SUFFIX = "late"  # in file names, followed by how many rechecks of the batch fou
 async def recheck_missing(dispatch: Dispatch) -> None:
     """Fetch the results of batches that lack rows once more, and keep what is new."""
     for batch in list(dispatch.run.state.batches.values()):
-        recent = 0 <= dispatch.now - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
+        recent = 0 <= dispatch.now() - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
         if batch.stored and batch.remote and not recent and _still_missing(dispatch, batch):
             await _recheck(dispatch, batch)
 
@@ -54,7 +54,7 @@ async def _recheck(dispatch: Dispatch, batch: BatchRecord) -> None:
         for part in parts:  # nothing new: the first copy is the record
             (dispatch.run.folder / part.file).unlink()
         if len(parts) == len(remote.parts):
-            await dispatch.append(Looked(at=dispatch.now, nonce=batch.nonce))
+            await dispatch.append(Looked(at=dispatch.now(), nonce=batch.nonce))
 
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
@@ -87,7 +87,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
     written = await to_thread.run_sync(write_answers, dispatch.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
     settled = {*answers["id"], *unprocessed}
     late = Late(
-        at=dispatch.now,
+        at=dispatch.now(),
         nonce=batch.nonce,
         parts=[*fresh, written],
         again=as_ranges(unprocessed),

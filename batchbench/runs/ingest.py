@@ -246,12 +246,12 @@ def _summarize(
             kept.append(row)
             answers.append(answer)
     return Ingested(
+        cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
         answers=_frame(kept, answers, batch.rep),
         again=as_ranges(again),
         missing=as_ranges(missing),
         lacking=attribution.found.count(None),
         strays=attribution.strays,
-        cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
         trouble=trouble,
     )
 

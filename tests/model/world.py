@@ -17,10 +17,11 @@ from aiohttp import web
 from batchbench import dispatch
 from batchbench.compile.manifest import read_manifest
 from batchbench.core import crash_points
+from batchbench.core.clock import Clock
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Account, Budget, Clock, Plan
+from batchbench.dispatch import Account, Budget, Plan
 from batchbench.emulator.faults.rules import Faults, Rule
 from batchbench.emulator.ledger import events
 from batchbench.emulator.server.context import Context, Settings
