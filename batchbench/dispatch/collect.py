@@ -10,12 +10,10 @@ from batchbench.dispatch.state import Dispatch, Stop
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Remote
-from batchbench.runs.answers import file_part
 from batchbench.runs.events import Part, Ranges
 from batchbench.runs.ingest import Ingested, ingest, write_results
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
-from batchbench.runs.results import Segment
+from batchbench.runs.journal import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO, BatchRecord
+from batchbench.runs.results import Segment, file_part
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
 

@@ -32,9 +32,9 @@ from batchbench.providers import load_provider
 from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.runs.journal import RunState
+from batchbench.runs.results import outcomes
 from batchbench.transport import client
 from tests.auditor.invariants import audit, load
 from tests.dispatch.scene import tear_last_line
