@@ -26,10 +26,9 @@ from batchbench.app.run import Finished, run_probes
 from batchbench.app.sweep import carry_out, prepare
 from batchbench.app.voice import Silent, Voice
 from batchbench.compile.manifest import checked_shards
-from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
-from batchbench.core.text import sanitize
+from batchbench.core.text import hide, sanitize
 from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
 from batchbench.runs.folder import find_run, read_state

@@ -89,9 +89,10 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
             voice.note(warning)
         for run, (nonce, answer) in product(opened, resolutions):
             resolve(run, nonce, answer, time.time())
-        budget = Budget(purchase.budget)  # every run joins it before any run buys: what each has spent so far counts
+        # Every run joins the budget before any run buys: what each has spent so far counts.
+        clock, budget = Clock(), Budget(purchase.budget)
         accounts = [
-            budget.join(run, job.plan, job.contact.limits, Clock()) for run, job in zip(opened, jobs, strict=True)
+            budget.join(run, job.plan, job.contact.limits, clock) for run, job in zip(opened, jobs, strict=True)
         ]
         tasks = list(map(_Task, range(len(jobs)), jobs, accounts))
         stopped = anyio.run(_Dispatches(tasks, store, voice).run, purchase.budget)

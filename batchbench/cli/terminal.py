@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from batchbench.core import money
-from batchbench.core.keys import hide
-from batchbench.core.text import sanitize, sanitize_json
+from batchbench.core.text import hide, sanitize, sanitize_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

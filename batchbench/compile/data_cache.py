@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from batchbench.compile import fetch
-from batchbench.compile.catalogue import CATALOGUE, DataFile, Dataset, find_dataset
+from batchbench.compile.catalogue import CATALOGUE, DataFile, Dataset
 from batchbench.compile.manifest import Source
 from batchbench.compile.readers import UNREADABLE
 from batchbench.core.store import Store
@@ -30,7 +30,7 @@ class UnreachableError(DataError):
 
 def load_table(store: Store, name: str, *, sample: bool, note: Note) -> tuple[pl.DataFrame, Source]:
     """The data set called `name`, fetched if there is no local copy, and the digest of the files read."""
-    dataset = find_dataset(name)
+    dataset = CATALOGUE[name]
     if sample:
         content = resources.files("batchbench.compile").joinpath(f"samples/{name}.csv").read_bytes()
         return pl.read_csv(content, schema_overrides=dataset.types), _source([content], sample=True)

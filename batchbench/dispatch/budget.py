@@ -89,7 +89,7 @@ class Account:
 
     def progress(self, done_at_provider: int = 0, waiting: str = "") -> Progress:
         """How far the run is."""
-        counts = count_rows(self.rows)
+        reserved, counts = self.reserved(), count_rows(self.rows)
         return Progress(
             rows=self.plan.rows * self.plan.repetitions,
             done=counts.answered,
@@ -98,7 +98,7 @@ class Account:
             missing=counts.missing,
             batches=self.run.state.batch_counts(),
             spent=self.run.state.spent(),
-            reserved=self.reserved(),
+            reserved=reserved,
             waiting=waiting,
         )
 

@@ -12,8 +12,8 @@ from anyio import to_thread
 from batchbench.dispatch.collect import ask_again, max_bytes
 from batchbench.dispatch.state import Dispatch
 from batchbench.runs.events import Late, Looked, Part
-from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import ANSWERED, MISSING, TODO, BatchRecord, as_ranges, rows_of
+from batchbench.runs.ingest import as_ranges, ingest
+from batchbench.runs.journal import ANSWERED, MISSING, TODO, BatchRecord, rows_of
 from batchbench.runs.results import Segment, file_part, write_answers
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused

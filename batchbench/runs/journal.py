@@ -331,14 +331,3 @@ def count_rows(table: list[bytearray]) -> RowCounts:
 def rows_of(ranges: Ranges) -> list[int]:
     """Every row of ranges."""
     return [row for start, stop in ranges for row in range(start, stop)]
-
-
-def as_ranges(rows: list[int]) -> Ranges:
-    """Sorted rows as ranges."""
-    ranges: Ranges = []
-    for row in rows:
-        if ranges and ranges[-1][1] == row:
-            ranges[-1] = (ranges[-1][0], row + 1)
-        else:
-            ranges.append((row, row + 1))
-    return ranges
