@@ -26,14 +26,13 @@ from batchbench.app.run import Finished, run_probes
 from batchbench.app.sweep import carry_out, prepare
 from batchbench.app.voice import Silent, Voice
 from batchbench.compile.manifest import checked_shards
-from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
-from batchbench.core.text import sanitize
+from batchbench.core.text import hide, sanitize
 from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
-from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
+from batchbench.runs.results import read_answers
 
 INTERVAL = 5.0  # seconds between two messages about how far a run is
 Names = str | Sequence[str]

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from batchbench import dispatch
 from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
 from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Options, Purchase, Selection
@@ -23,11 +22,11 @@ from batchbench.core import money
 from batchbench.core.clock import Clock
 from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
-from batchbench.dispatch import Account, Budget, Plan
+from batchbench.dispatch import Account, Budget, Plan, dispatch, resolve
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import RunState
+from batchbench.runs.results import outcomes
 from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"
@@ -89,10 +88,11 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
         if paid and (warning := storage_warning(store.cache)):
             voice.note(warning)
         for run, (nonce, answer) in product(opened, resolutions):
-            dispatch.resolve(run, nonce, answer, time.time())
-        budget = Budget(purchase.budget)  # every run joins it before any run buys: what each has spent so far counts
+            resolve(run, nonce, answer, time.time())
+        # Every run joins the budget before any run buys: what each has spent so far counts.
+        clock, budget = Clock(), Budget(purchase.budget)
         accounts = [
-            budget.join(run, job.plan, job.contact.limits, Clock()) for run, job in zip(opened, jobs, strict=True)
+            budget.join(run, job.plan, job.contact.limits, clock) for run, job in zip(opened, jobs, strict=True)
         ]
         tasks = list(map(_Task, range(len(jobs)), jobs, accounts))
         stopped = anyio.run(_Dispatches(tasks, store, voice).run, purchase.budget)
@@ -205,7 +205,7 @@ class _Dispatches:
         show = partial(monitor.show, task.number)
         show(task.account.progress())
         async with connected(contact, self._store, folder, self._voice, limit) as calls:
-            await dispatch.dispatch(task.account, contact.provider, calls, self._stop, show)
+            await dispatch(task.account, contact.provider, calls, self._stop, show)
 
 
 async def _tick(monitor: Monitor) -> None:

@@ -18,8 +18,8 @@ import polars as pl
 from batchbench.compile.manifest import SHARD_ROWS, Identity, Manifest, Shard, Source, folder_of, read_manifest
 from batchbench.core.store import Store, sync
 from batchbench.errors import DataError
-from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.probe import P, Probe, Tables
+from batchbench.probes.kit.templates import hashed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,10 +38,9 @@ def compile(
         return folder, _checked(manifest, identity, folder)
     with store.locked(folder):
         design = probe.design(params, tables).collect().rechunk()  # picking random rows is 5 times faster in one chunk
-        variants = probe.variants(params)
+        prompt, variants = probe.prompt(params, tables), probe.variants(params)
         order = _hashed_order(design.height // variants)
         step = SHARD_ROWS // variants  # items per shard; a shard never splits an item
-        prompt = probe.prompt(params, tables)
 
         def write(start: int) -> Shard:
             rows = _rows(design, order[start : start + step], start, variants)

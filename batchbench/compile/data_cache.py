@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from batchbench.compile import fetch
-from batchbench.compile.catalogue import CATALOGUE, DataFile, Dataset, find_dataset
+from batchbench.compile.catalogue import CATALOGUE, DataFile, Dataset
 from batchbench.compile.manifest import Source
 from batchbench.compile.readers import UNREADABLE
 from batchbench.core.store import Store
@@ -30,14 +30,15 @@ class UnreachableError(DataError):
 
 def load_table(store: Store, name: str, *, sample: bool, note: Note) -> tuple[pl.DataFrame, Source]:
     """The data set called `name`, fetched if there is no local copy, and the digest of the files read."""
-    dataset = find_dataset(name)
+    dataset = CATALOGUE[name]
     if sample:
         content = resources.files("batchbench.compile").joinpath(f"samples/{name}.csv").read_bytes()
         return pl.read_csv(content, schema_overrides=dataset.types), _source([content], sample=True)
     if missing_files(store, dataset):
         pull_dataset(store, dataset, note)
     contents = [_verified(store, dataset, file) for file in dataset.files]
-    return dataset.read(contents), _source(contents, sample=False)
+    source = _source(contents, sample=False)
+    return dataset.read(contents), source
 
 
 def pull_dataset(store: Store, dataset: Dataset, note: Note) -> None:
@@ -110,7 +111,7 @@ def _source(contents: Sequence[bytes], *, sample: bool) -> Source:
 
 
 def _copy(store: Store, dataset: Dataset, file: DataFile) -> Path:
-    return store.data / dataset.name / file.name
+    return store.data / dataset.name / "-".join(Path(file.path).parts[-2:])
 
 
 def _trusted_digest(store: Store, dataset: Dataset, file: DataFile) -> Path:

@@ -1,7 +1,14 @@
-"""Pure: make text from outside safe to print, and repair JSON that msgspec refuses."""
+"""Make text safe to print: without keys, and without control characters. Repair JSON that msgspec refuses."""
 
+import base64
 import json
+import os
+import re
+from urllib.parse import quote
 
+SUFFIX = "_API_KEY"  # of the names of variables that contain a key
+MIN_LENGTH = 8  # characters; a shorter value may be an ordinary word in the text
+HIDDEN = "[key]"
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # characters that change the direction of text
 INVISIBLE = frozenset(BIDI)
 
@@ -40,3 +47,20 @@ def repair_json(document: bytes) -> bytes:
     except RecursionError:
         raise ValueError("too many levels of brackets") from None
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def hide(text: str) -> str:
+    """The text without any key from this process's environment."""
+    for name, value in os.environ.items():
+        if name.endswith(SUFFIX) and len(value.strip()) >= MIN_LENGTH:
+            text = hide_key(text, value.strip())
+    return text
+
+
+def hide_key(text: str, key: str) -> str:
+    """The text without this key, also where it is percent-encoded or in base64."""
+    if not key:
+        return text
+    in_base64 = [base64.b64encode(text.encode()).decode().rstrip("=") for text in (key, f"Bearer {key}")]
+    spellings = sorted({key, quote(key, safe=""), *in_base64}, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, spellings)), HIDDEN, text, flags=re.IGNORECASE)

@@ -16,8 +16,7 @@ from batchbench.dispatch.plan import Plan, Progress
 from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import TODO, count_rows, mark, row_states
+from batchbench.runs.journal import TODO, BatchRecord, count_rows, mark, row_states
 
 AT_ONCE = 2  # batches encoded, uploaded or read at the same time
 
@@ -90,7 +89,7 @@ class Account:
 
     def progress(self, done_at_provider: int = 0, waiting: str = "") -> Progress:
         """How far the run is."""
-        counts = count_rows(self.rows)
+        reserved, counts = self.reserved(), count_rows(self.rows)
         return Progress(
             rows=self.plan.rows * self.plan.repetitions,
             done=counts.answered,
@@ -99,7 +98,7 @@ class Account:
             missing=counts.missing,
             batches=self.run.state.batch_counts(),
             spent=self.run.state.spent(),
-            reserved=self.reserved(),
+            reserved=reserved,
             waiting=waiting,
         )
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from batchbench import providers
 from batchbench.core.clock import Clock
 from batchbench.core.money import dollars
 from batchbench.dispatch.budget import Account
 from batchbench.dispatch.submit import encode, reserve_batch
 from batchbench.errors import BatchbenchError, DataError, UsageError
+from batchbench.providers import load_provider
 from batchbench.runs.events import Exported, Part, Stored
 from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID, ingest, write_results
@@ -30,7 +30,7 @@ async def export(account: Account, folder: Path) -> tuple[list[tuple[Path, int]]
     Returns each file with the number of its requests, and the reason if not everything could be exported.
     """
     await account.begin()
-    run, provider = account.run, providers.load(account.run.target.provider)
+    run, provider = account.run, load_provider(account.run.target.provider)
     written = []
     for batch in run.state.open():
         if batch.state == "exported" and batch.file and not (folder / batch.file).exists():
@@ -64,7 +64,7 @@ async def import_results(run: Run, batch: BatchRecord, files: Sequence[Path], cl
     _check_state(batch)
     if run.state.asked is None:
         raise DataError(f"nothing has been asked in {run.folder}")
-    price, provider = run.state.asked.rates, providers.load(run.target.provider)
+    price, provider = run.state.asked.rates, load_provider(run.target.provider)
     leftovers = list((run.folder / "raw").glob(f"{batch.nonce}-{PART}*"))  # of an import that was interrupted
     sealed = await to_thread.run_sync(_sealed, run, batch, files)
     paths = [run.folder / part.file for part in sealed]

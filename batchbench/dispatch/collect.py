@@ -10,12 +10,10 @@ from batchbench.dispatch.state import Dispatch, Stop
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Remote
-from batchbench.runs.answers import file_part
 from batchbench.runs.events import Part, Ranges
 from batchbench.runs.ingest import Ingested, ingest, write_results
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
-from batchbench.runs.results import Segment
+from batchbench.runs.journal import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO, BatchRecord
+from batchbench.runs.results import Segment, file_part
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
 
@@ -92,20 +90,17 @@ def _reason_to_stop(batch: BatchRecord, remote: Remote, found: Ingested) -> Stop
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> list[Part]:
     """Put the result files of a batch on disk. A file that is there is only fetched again if it lacked something."""
-    run, again, sealed = dispatch.run, dispatch.watches[batch.nonce].fetch_count > 0, []
-    for name, path in remote.parts:
-        file = run.raw(batch.nonce, name)
-        if file.exists() and not again:
-            sealed.append(await to_thread.run_sync(file_part, file, run.folder))
-        else:
-            sealed.append(await _download(dispatch, batch, name, path))
-    return sealed
-
-
-async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part:
     limit = max_bytes(dispatch, batch)
+    return [await _download(dispatch, batch, name, path, limit) for name, path in remote.parts]
+
+
+async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str, limit: int) -> Part:
+    run = dispatch.run
+    file = run.raw(batch.nonce, name)
+    if file.exists() and not dispatch.watches[batch.nonce].fetch_count:
+        return await to_thread.run_sync(file_part, file, run.folder)
     for attempt in range(MAX_DOWNLOADS):
-        segment = Segment(dispatch.run, batch.nonce, name)
+        segment = Segment(run, batch.nonce, name)
         try:
             await dispatch.calls.download(path, segment.take, limit)
         except anyio.get_cancelled_exc_class():

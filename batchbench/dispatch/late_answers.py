@@ -11,12 +11,10 @@ from anyio import to_thread
 
 from batchbench.dispatch.collect import ask_again, max_bytes
 from batchbench.dispatch.state import Dispatch
-from batchbench.runs.answers import file_part
 from batchbench.runs.events import Late, Looked, Part
-from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges, rows_of
-from batchbench.runs.results import Segment, write_answers
+from batchbench.runs.ingest import as_ranges, ingest
+from batchbench.runs.journal import ANSWERED, MISSING, TODO, BatchRecord, rows_of
+from batchbench.runs.results import Segment, file_part, write_answers
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 

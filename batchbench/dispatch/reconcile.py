@@ -9,8 +9,7 @@ from batchbench.providers.interface import Calls, Provider, Remote
 from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID
-from batchbench.runs.journal import BatchRecord, RunState
-from batchbench.runs.progress import TODO
+from batchbench.runs.journal import TODO, BatchRecord, RunState
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 from batchbench.transport.retry import GIVE_UP_AFTER

@@ -19,8 +19,7 @@ from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.providers.interface import Provider
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import IN_FLIGHT, TODO, mark, todo
+from batchbench.runs.journal import IN_FLIGHT, TODO, BatchRecord, mark, todo
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 

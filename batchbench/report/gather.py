@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import probes
 from batchbench.analyze.analysis import FORMAT, Analysis, MetricEstimate
 from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
 from batchbench.core.store import POLARS_ERRORS, Store
 from batchbench.errors import DataError, UsageError
+from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers.target import Target, changed_options, changed_params
 from batchbench.report.shares import Groups, groups
@@ -99,7 +99,7 @@ def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
 
 def _read(store: Store, folder: Path) -> AnalysedRun:
     analysis = read_analysis(folder / "metrics.json")
-    probe = probes.load(analysis.probe)
+    probe = load_probe(analysis.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
     except POLARS_ERRORS as error:

@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import providers
 from batchbench.compile.manifest import Manifest
 from batchbench.core.money import Price
 from batchbench.core.store import content
 from batchbench.errors import DataError
+from batchbench.providers import load_provider
 from batchbench.runs import journal
-from batchbench.runs.answers import answer_files, file_part
 from batchbench.runs.folder import read_journal, read_run
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import BatchRecord, RunState
+from batchbench.runs.results import answer_files, file_part
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ def _ingest_again(folder: Path, provider: str, batch: BatchRecord, price: Price)
     if stored is None:
         return 0, []
     paths = [folder / part.file for part in stored.parts if part.file.startswith("raw/")]
-    ingested = ingest(paths, batch, providers.load(provider), price)
+    ingested = ingest(paths, batch, load_provider(provider), price)
     kept = pl.concat(pl.read_parquet(path, glob=False) for path in answer_files(folder, batch))
     found = []
     if not ingested.answers.sort("id").equals(kept.sort("id")):

@@ -18,12 +18,10 @@ import polars as pl
 from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
-from batchbench.runs.answers import ANSWERS
 from batchbench.runs.events import Part, Ranges, Stored
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import as_ranges
-from batchbench.runs.results import MAX_LINE, blocks, lines, write_answers
+from batchbench.runs.results import ANSWERS, MAX_LINE, blocks, lines, write_answers
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -44,11 +42,6 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     strays: list[bytes]  # lines that belong to no row
     cost: int
     trouble: Counter[str]  # failed rows by reason
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """Answers by outcome."""
-        return dict(self.answers["outcome"].value_counts().sort("outcome").rows())
 
 
 def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price: Price) -> Ingested:
@@ -84,7 +77,7 @@ def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Inges
         missing=found.missing,
         quarantined=len(found.strays),
         cost=found.cost,
-        outcomes=found.outcomes,
+        outcomes=dict(found.answers["outcome"].value_counts().sort("outcome").rows()),
     )
 
 
@@ -274,3 +267,14 @@ def _frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:
         for tops in columns["logprobs"]
     ]
     return pl.DataFrame([pl.Series(name, columns[name], dtype) for name, dtype in ANSWERS.items()])
+
+
+def as_ranges(rows: list[int]) -> Ranges:
+    """Sorted rows as ranges."""
+    ranges: Ranges = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
+        else:
+            ranges.append((row, row + 1))
+    return ranges

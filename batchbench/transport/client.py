@@ -25,7 +25,7 @@ from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
 from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, retry_after
-from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, Stop, after_tries, retry
+from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, after_tries, retry
 
 T = TypeVar("T")
 CONNECT_TIMEOUT = 15.0  # seconds
@@ -296,11 +296,12 @@ class Client:
                 raise first.pop()
             return await call()
 
-        return await self._retry(next_try, after_tries(tries))
+        return await retry(next_try, _is_transient, after_tries(tries), self._sleep, self._report_pause)
 
     async def _until_success(self, call: Callable[[], Awaitable[Reply]]) -> bytes:
         try:
-            return (await self._retry(call, AfterFailing(self._give_up_after))).content
+            stop = AfterFailing(self._give_up_after)
+            return (await retry(call, _is_transient, stop, self._sleep, self._report_pause)).content
         except Refused as refused:
             raise failure(refused) from None
         except aiohttp.ClientConnectorCertificateError as error:
@@ -313,9 +314,6 @@ class Client:
                 f"no answer from {self._host} for {self._give_up_after:.0f} s ({self._describe(error)}): "
                 "check the network and run the same command"
             ) from None
-
-    async def _retry(self, call: Callable[[], Awaitable[T]], stop: Stop) -> T:
-        return await retry(call, _is_transient, stop, self._sleep, self._report_pause)
 
     def _report_pause(self, error: BaseException, failing_for: float, pause: float) -> None:
         if pause <= 2:

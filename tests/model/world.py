@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from batchbench import dispatch, providers
+from batchbench import dispatch
 from batchbench.compile.manifest import read_manifest
 from batchbench.core import crash_points
 from batchbench.core.clock import Clock
@@ -30,12 +30,13 @@ from batchbench.emulator.server.context import Context, Settings
 from batchbench.emulator.server.limits import Delays
 from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.runs.journal import RunState
+from batchbench.runs.results import outcomes
 from batchbench.transport.client import Client
 from tests.auditor.invariants import audit, load
 from tests.dispatch.scene import tear_last_line
@@ -62,7 +63,7 @@ class World:
         self._exit_stack.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
         self.dialect = dialect
         self.limits = limits
-        self.provider = providers.load(dialect)
+        self.provider = load_provider(dialect)
         self.store = Store(folder / "home")
         shutil.copytree(manifests, self.store.manifests)
         self.manifest_folder = next(self.store.manifests.iterdir())
