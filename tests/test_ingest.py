@@ -37,7 +37,7 @@ def test_lines_in_any_order_become_answers_in_the_order_of_rows(tmp_path: Path) 
     assert found.answers.select("id", "rep", "outcome", "text").rows() == [
         (row, 0, "answered", f"answer {row}") for row in ROWS
     ]
-    assert (found.missing, found.again, found.strays, found.cost) == ([], [], [], 5 * 11)
+    assert (found.missing, found.again, found.quarantined, found.cost) == ([], [], [], 5 * 11)
 
 
 def test_only_a_row_without_a_line_is_missing(tmp_path: Path) -> None:
@@ -50,18 +50,18 @@ def test_lines_that_belong_to_no_row_are_set_aside(tmp_path: Path) -> None:
     foreign = [line(3), line(0).replace(b"n-0-0", b"x-0-0"), line(0).replace(b"n-0-0", b"n-0-1"), b"{}", b"not json"]
     found = read(tmp_path, *map(line, ROWS), *foreign)
     assert found.answers.height == 5
-    assert found.strays == foreign
+    assert found.quarantined == foreign
 
 
 def test_a_repeated_line_is_one_answer(tmp_path: Path) -> None:
     found = read(tmp_path, *map(line, ROWS), line(2))
-    assert (found.answers.height, found.cost, found.strays) == (5, 55, [])
+    assert (found.answers.height, found.cost, found.quarantined) == (5, 55, [])
 
 
 def test_two_different_answers_to_one_row_are_a_failure(tmp_path: Path) -> None:
     found = read(tmp_path, *map(line, ROWS), line(2, "Fear"))
     assert found.answers.filter(id=2).select("outcome", "error").row(0) == ("failed", "two different answers")
-    assert len(found.strays) == 1
+    assert len(found.quarantined) == 1
 
 
 def test_an_answer_is_preferred_to_a_failure_in_either_order(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_half_an_emoji_does_not_lose_the_answer(tmp_path: Path) -> None:
     raw = line(0, "cut").replace(b'"cut"', b'"cut \\ud83d"')
     found = read(tmp_path, raw, *map(line, ROWS[1:]))
     assert found.answers["text"][0] == "cut \ufffd"
-    assert found.strays == []
+    assert found.quarantined == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_an_unreadable_answer_is_a_failure_and_is_not_bought_again(tmp_path: Pat
     found = read(tmp_path, damage(line(0)), *map(line, ROWS[1:]))  # type: ignore[operator]
     assert found.missing == []
     assert found.again == []
-    if found.strays:
+    if found.quarantined:
         assert found.answers.filter(id=0).select("outcome", "error").row(0) == ("failed", "unparsed")
         assert found.cost == 4 * 11 + 100  # its cost is unknown: its highest cost counts
 
@@ -137,14 +137,19 @@ def test_an_incomplete_last_line_leaves_its_row_missing(tmp_path: Path, length: 
     path = tmp_path / "n-output.jsonl.zst"
     path.write_bytes(zstd.compress(b"\n".join([*map(line, ROWS[:-1]), line(8)[:length]])))
     found = ingest([path], BATCH, openai.PROVIDER, PRICE)
-    assert (found.missing, found.cut, found.answers.height, found.strays) == ([(8, 9)], True, 4, [line(8)[:length]])
+    assert (found.missing, found.cut, found.answers.height, found.quarantined) == (
+        [(8, 9)],
+        True,
+        4,
+        [line(8)[:length]],
+    )
 
 
 def test_a_line_with_two_ids_belongs_to_no_row(tmp_path: Path) -> None:
     raw = line(0).replace(b'"custom_id": "n-0-0"', b'"custom_id": "n-0-0", "custom_id": "n-1-0"')
     found = read(tmp_path, raw, *map(line, ROWS[2:]))
     assert found.missing == [(0, 2)]
-    assert found.strays == [raw]
+    assert found.quarantined == [raw]
 
 
 @settings(max_examples=50)

@@ -68,14 +68,14 @@ def ask_again(dispatch: Dispatch, batch: BatchRecord, ranges: Ranges) -> None:
 
 def _reason_to_stop(batch: BatchRecord, remote: Remote, found: Ingested) -> Stop:
     """Whether the results of a batch show that it is better not to buy another one like it."""
-    reason, count = found.trouble.most_common(1)[0] if found.trouble else ("", 0)
+    reason, count = found.failures.most_common(1)[0] if found.failures else ("", 0)
     stopped = reason.startswith(("batch_expired", "batch_cancelled", "expired", "canceled", LOST))
     if count > max(20, batch.rows // 20) and not stopped:
         return BatchbenchError(
             f"{count:,} of {batch.rows:,} requests in batch {remote.id} failed alike ({reason[:200]}): "
             "correct this, then run the same command"
         )
-    if (remote.provider_status == "cancelled" or "canceled" in found.trouble) and not batch.cancelling:
+    if (remote.provider_status == "cancelled" or "canceled" in found.failures) and not batch.cancelling:
         return BatchbenchError(
             f"batch {remote.id} was cancelled by someone else; its answers are kept: "
             "run the same command to ask the rest again"

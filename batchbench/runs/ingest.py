@@ -39,9 +39,9 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     missing: Ranges
     lacking: int  # rows without any line
     cut: bool = False  # a file ends within a line
-    strays: list[bytes]  # lines that belong to no row
+    quarantined: list[bytes]  # lines that belong to no row
     cost: int
-    trouble: Counter[str]  # failed rows by reason
+    failures: Counter[str]  # failed rows by reason
 
 
 def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price: Price) -> Ingested:
@@ -65,8 +65,8 @@ def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price:
 
 def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Ingested, now: float) -> Stored:
     """Write the answers of a batch to disk; returns the event that the caller has to append."""
-    if found.strays:
-        run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.strays) + b"\n")
+    if found.quarantined:
+        run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.quarantined) + b"\n")
     answers = write_answers(run, batch.nonce, found.answers)
     return Stored(
         at=now,
@@ -75,7 +75,7 @@ def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Inges
         answered=found.answers.height,
         again=found.again,
         missing=found.missing,
-        quarantined=len(found.strays),
+        quarantined=len(found.quarantined),
         cost=found.cost,
         outcomes=dict(found.answers["outcome"].value_counts().sort("outcome").rows()),
     )
@@ -88,7 +88,7 @@ class _Attribution:
         self._decode = decode
         self._index = {custom_id: index for index, custom_id in enumerate(ids)}
         self.found: list[Line | None] = [None] * len(ids)
-        self.strays: list[bytes] = []  # lines that belong to no row
+        self.quarantined: list[bytes] = []  # lines that belong to no row
         self.last_readable = True  # whether the last line could be decoded
 
     def add(self, block: bytes) -> None:
@@ -124,21 +124,21 @@ class _Attribution:
         answer = _decode_line(text, self._decode)
         self.last_readable = answer is not None
         if answer is None:
-            self.strays.append(text)
+            self.quarantined.append(text)
             if not complete:
                 return
             answer = _unparsed(text)
         index = self._index.get(answer.id)
         if index is None:
             if self.last_readable:
-                self.strays.append(text)
+                self.quarantined.append(text)
             return
         earlier = self.found[index]
         if earlier is None or _preferred(answer, earlier):
             self.found[index] = answer
         elif answer != earlier and not _preferred(earlier, answer):
             # Two different answers with one id: it is unknown which one is the row's.
-            self.strays.append(text)
+            self.quarantined.append(text)
             self.found[index] = _conflict(earlier)
 
 
@@ -151,9 +151,9 @@ def _rejected(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> I
         again=as_ranges([row for row in rows if row not in blamed]),
         missing=[],
         lacking=0,
-        strays=[],
+        quarantined=[],
         cost=0,
-        trouble=Counter(blamed.values()),
+        failures=Counter(blamed.values()),
     )
 
 
@@ -216,7 +216,7 @@ def _summarize(
     missing: list[int] = []
     kept: list[int] = []
     answers: list[Line] = []
-    trouble: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
     cost = unknown = 0  # micro-dollars; requests whose cost is unknown
     cost_of = cache(price.cost)  # answers have only a few hundred different lengths
     for row, answer in zip(rows, attribution.found, strict=True):
@@ -228,7 +228,7 @@ def _summarize(
                 unknown += 1  # maybe answered, charged and lost on the way
             continue
         if answer.outcome == "failed":
-            trouble[answer.error or ""] += 1
+            failures[answer.error or ""] += 1
         if answer.usage:
             cost += cost_of(answer.input_tokens, answer.output_tokens)
         else:
@@ -244,8 +244,8 @@ def _summarize(
         again=as_ranges(again),
         missing=as_ranges(missing),
         lacking=attribution.found.count(None),
-        strays=attribution.strays,
-        trouble=trouble,
+        quarantined=attribution.quarantined,
+        failures=failures,
     )
 
 

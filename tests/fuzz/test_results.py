@@ -65,7 +65,7 @@ def check(provider: str, lines: list[bytes]) -> None:
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))
         assert 0 <= found.cost <= MAX_AMOUNT
-        assert set(found.strays) <= {part for line in lines for part in line.split(b"\n")}
+        assert set(found.quarantined) <= {part for line in lines for part in line.split(b"\n")}
         found.answers.write_parquet(Path(folder) / "n.parquet")
         stored = Stored(
             at=1.0,
@@ -74,7 +74,7 @@ def check(provider: str, lines: list[bytes]) -> None:
             answered=found.answers.height,
             again=found.again,
             missing=found.missing,
-            quarantined=len(found.strays),
+            quarantined=len(found.quarantined),
             cost=found.cost,
             outcomes=dict(found.answers.group_by("outcome").len().rows()),
         )
