@@ -7,16 +7,18 @@ is missing. A wrong argument raises UsageError; all errors are BatchbenchErrors.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import labelled, readable
-from batchbench.app.analyze import analyze_sample, run_answers
+from batchbench.analyze.labelled_answers import label_answers, label_expression
+from batchbench.app.analyze import analyze_labelled, run_answers
 from batchbench.app.estimate import estimate_run
 from batchbench.app.plan import compiled, plan, provider_of
 from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, convert
@@ -28,10 +30,12 @@ from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store
 from batchbench.core.text import sanitize
+from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
 
+INTERVAL = 5.0  # seconds between two messages about how far a run is
 Names = str | Sequence[str]
 Values = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -154,7 +158,7 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     folder = find_run(store, item.folder.name, model)
     rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
     joined = read_answers(folder, read_state(folder)).join(rows, on="id")
-    return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
+    return label_answers(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
 def metrics(
@@ -177,10 +181,10 @@ def metrics(
     rows = []
     for planned in plan(_selection(probe, model, params), Options(), store, Silent()):
         item, name = planned.compiled, planned.target.name
-        readable(item.probe)
+        label_expression(item.probe)
         folder = find_run(store, item.folder.name, name)
-        sample = run_answers(folder, item.probe, item.folder, item.manifest, name)
-        found = analyze_sample(item.probe, item.params, sample, options, store, folder)
+        labelled = run_answers(folder, item.probe, item.folder, item.manifest, name)
+        found = analyze_labelled(item.probe, item.params, labelled, options, store, folder)
         for metric, value in found.metrics.items():
             rows.append({"probe": item.probe.name, "model": name, "metric": metric, **msgspec.structs.asdict(value)})
     return pl.DataFrame(rows, infer_schema_length=None)
@@ -236,10 +240,24 @@ def _frame(finished: Sequence[Finished]) -> pl.DataFrame:
 
 
 class _Messages(Silent):
-    """Prints messages on stderr."""
+    """Prints messages on stderr, and every few seconds how far a run is."""
+
+    def __init__(self) -> None:
+        self._names: Sequence[str] = ()
+        self._next = 0.0
 
     def note(self, message: str) -> None:
         sys.stderr.write(f"{sanitize(hide(message))}\n")
+
+    @contextmanager
+    def monitor(self, names: Sequence[str], budget: int | None) -> Iterator[Silent]:  # noqa: ARG002 - as in Voice
+        self._names = names
+        yield self
+
+    def show(self, number: int, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + INTERVAL
+            self.note(f"{self._names[number]}: {progress.done:,} of {progress.rows:,} done")
 
 
 def _voice(*, quiet: bool) -> Voice:

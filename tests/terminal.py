@@ -1,4 +1,4 @@
-"""Run a program on a pseudo-terminal."""
+"""Runs a program on a pseudo-terminal."""
 
 import os
 import pty
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """An ended program: its exit code, its standard output, and what it wrote to the terminal."""
+    """A program that has ended: its exit code, its stdout (a pipe), and what the terminal showed."""
 
     code: int
     out: bytes
@@ -18,27 +18,27 @@ class Shown(NamedTuple):
 
 
 def shown(command: Sequence[str], environment: Mapping[str, str], size: tuple[int, int] = (24, 80)) -> Shown:
-    """Run a program whose standard error is a terminal of `size` rows and columns."""
-    terminal, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, size)
+    """Run a program whose stderr is a terminal with `size` rows and columns."""
+    terminal, other_end = pty.openpty()
+    termios.tcsetwinsize(other_end, size)
     seen = bytearray()
 
-    def watch() -> None:
+    def read() -> None:
         while True:
             try:
                 piece = os.read(terminal, 4096)
-            except OSError:  # the last process with the other end open has ended
+            except OSError:  # every process has closed the other end
                 return
             seen.extend(piece)
 
-    watcher = threading.Thread(target=watch)
-    whole = {name: value for name, value in environment.items() if name != "COLUMNS"} | {"TERM": "xterm"}
-    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=whole)
-    os.close(theirs)
-    watcher.start()
+    reader = threading.Thread(target=read)
+    variables = {name: value for name, value in environment.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+    process = subprocess.Popen(command, stdin=other_end, stdout=subprocess.PIPE, stderr=other_end, env=variables)
+    os.close(other_end)
+    reader.start()
     try:
         out, _ = process.communicate(timeout=60)
-        watcher.join(timeout=20)
+        reader.join(timeout=20)
     finally:
         process.kill()
         os.close(terminal)

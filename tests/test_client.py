@@ -1,4 +1,4 @@
-"""What errors mean, and that buying is sent once whatever happens on the wire."""
+"""Errors are classified, and a call that buys is sent once, whatever happens on the network."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -13,17 +13,17 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Problem, Verdict
 from batchbench.transport.client import SENT, Client
-from batchbench.transport.replies import LostReply, Refused, Unsent, retry_after
+from batchbench.transport.replies import Incomplete, LostReply, Refused, Unsent, retry_after
 
 KEY = "sk-canary-4f1d"
 
 
-def test_every_exception_of_the_client_is_accounted_for() -> None:
+def test_every_exception_of_aiohttp_is_in_the_table() -> None:
     named = {
         item
         for module in (aiohttp, client_exceptions)
@@ -51,12 +51,12 @@ def test_every_exception_of_the_client_is_accounted_for() -> None:
         ({"retry-after": "5000"}, 900.0),
     ],
 )
-def test_a_wish_to_be_left_alone_is_understood_or_ignored(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_parsed_or_ignored(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, 10.0) == seconds
 
 
 @given(st.text(max_size=30))
-def test_no_header_breaks_the_reading_of_it(text: str) -> None:
+def test_retry_after_of_any_text_is_a_pause_or_none(text: str) -> None:
     found = retry_after({"retry-after": text}, 10.0)
     assert found is None or 0 <= found <= 900
 
@@ -117,27 +117,27 @@ ANTHROPIC = [
     ("provider", "status", "kind", "code", "message", "verdict"),
     [("openai", *row) for row in OPENAI] + [("anthropic", *row) for row in ANTHROPIC],
 )
-def test_every_known_error_is_judged(
+def test_every_known_error_has_its_verdict(
     provider: str, status: int, kind: str, code: str, message: str, verdict: str
 ) -> None:
-    module = providers.load(provider)
+    module = load_provider(provider)
     assert module.verdict(Problem(status=status, type=kind, code=code, message=message)) == verdict
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 @given(status=st.integers(300, 599), body=st.binary(max_size=200))
-def test_an_error_of_any_shape_is_read(provider: str, status: int, body: bytes) -> None:
-    module = providers.load(provider)
+def test_an_error_of_any_bytes_has_a_verdict(provider: str, status: int, body: bytes) -> None:
+    module = load_provider(provider)
     assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
 
-# -- over the wire -----------------------------------------------------------------------------------------
+# -- over HTTP -----------------------------------------------------------------------------------------
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def against(handler: Handler, act: Callable[[Client, list[str]], Awaitable[None]]) -> list[str]:
-    """Let `act` call a server that answers with `handler`; the calls that arrived."""
+    """Run `act` with a client of a server that answers with `handler`; returns the calls that arrived."""
     calls: list[str] = []
 
     async def counted(request: web.Request) -> web.StreamResponse:
@@ -154,11 +154,11 @@ async def against(handler: Handler, act: Callable[[Client, list[str]], Awaitable
             pauses.append(f"{seconds:.3f}")
             await anyio.lowlevel.checkpoint()
 
-        api = Client(
-            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
+        client = Client(
+            load_provider("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
         )
-        async with api.running():
-            await act(api, pauses)
+        async with client.running():
+            await act(client, pauses)
     return calls
 
 
@@ -180,18 +180,18 @@ def answering(status: int, text: str = "{}", **headers: str) -> Handler:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529, 408, 409, 301, 302, 307, 308])
-def test_buying_is_sent_once_and_anything_unclear_is_a_lost_reply(status: int) -> None:
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_create_is_sent_once_and_an_unclear_reply_is_lost(status: int) -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(LostReply):
-            await api.once("/batches", b"{}")
+            await client.once("/batches", b"{}")
 
     assert anyio.run(against, answering(status, Location="http://127.0.0.1:9/"), act) == ["POST /batches"]
 
 
-def test_a_reset_while_buying_is_a_lost_reply_and_nothing_is_sent_again() -> None:
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_create_that_is_reset_is_lost_and_not_sent_again() -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(LostReply):
-            await api.once("/batches", b"{}")
+            await client.once("/batches", b"{}")
 
     assert anyio.run(against, _reset, act) == ["POST /batches"]
 
@@ -200,80 +200,80 @@ NO = '{"error": {"message": "no", "type": "invalid_request_error"}}'
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 429])
-def test_a_plain_no_proves_that_nothing_was_bought(status: int) -> None:
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_clear_refusal_proves_that_nothing_was_bought(status: int) -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(Refused):
-            await api.once("/batches", b"{}")
+            await client.once("/batches", b"{}")
 
     assert anyio.run(against, answering(status, NO), act) == ["POST /batches"]
 
 
 @pytest.mark.parametrize("text", ["<html>", "{}", NO.replace('"no"', '"The request body is not valid JSON"')])
-def test_a_no_to_something_that_we_did_not_say_proves_nothing(text: str) -> None:
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_refusal_of_a_damaged_request_proves_nothing(text: str) -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(LostReply) as lost:
-            await api.once("/batches", b"{}")
+            await client.once("/batches", b"{}")
         assert lost.value.garbled
 
     assert anyio.run(against, answering(400, text), act) == ["POST /batches"]
 
 
-def test_the_providers_clock_is_known_from_its_first_answer_on() -> None:
-    async def act(api: Client, _: list[str]) -> None:
-        assert api.provider_time() is None
-        await api.get("/batches")
-        there = api.provider_time()
-        assert there is not None
-        assert 100 <= there < 110
+def test_the_providers_clock_is_known_after_its_first_reply() -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        assert client.provider_time() is None
+        await client.get("/batches")
+        time = client.provider_time()
+        assert time is not None
+        assert 100 <= time < 110
 
     anyio.run(against, answering(200, Date="Thu, 01 Jan 1970 00:01:40 GMT"), act)
 
 
-def test_nobody_at_the_door_proves_that_nothing_was_sent() -> None:
+def test_a_refused_connection_proves_that_nothing_was_sent() -> None:
     async def act() -> None:
-        api = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY))
-        async with api.running():
+        client = Client(load_provider("openai"), "http://127.0.0.1:9", Secret(KEY))
+        async with client.running():
             with pytest.raises(Unsent):
-                await api.once("/batches", b"{}")
+                await client.once("/batches", b"{}")
 
     anyio.run(act)
 
 
-def test_reading_is_repeated_and_waits_as_long_as_it_is_told() -> None:
+def test_reading_is_repeated_after_the_pause_that_the_server_asks_for() -> None:
     answers = [429, 503, 200]
 
     async def handler(_: web.Request) -> web.StreamResponse:
         return web.Response(status=answers.pop(0), text="{}", headers={"retry-after": "2"})
 
-    async def act(api: Client, pauses: list[str]) -> None:
-        assert await api.get("/x") == b"{}"
+    async def act(client: Client, pauses: list[str]) -> None:
+        assert await client.get("/x") == b"{}"
         assert [float(pause) >= 2 for pause in pauses] == [True, True]
 
     assert len(anyio.run(against, handler, act)) == 3
 
 
-def test_reading_in_vain_ends_with_a_reason() -> None:
-    async def act(api: Client, _: list[str]) -> None:
-        api._give_up_after = 0.05
+def test_reading_that_never_succeeds_ends_with_the_reason() -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        client._give_up_after = 0.05
         with pytest.raises(BatchbenchError, match="the provider refuses: 503"):
-            await api.get("/x")
+            await client.get("/x")
 
     anyio.run(against, answering(503, '{"error":{"message":"busy"}}'), act)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_and_its_host_is_named(status: int) -> None:
-    async def act(api: Client, _: list[str]) -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(KeyRefusedError, match=r"redirect to elsewhere\.example"):
-            await api.get("/x")
+            await client.get("/x")
 
     calls = anyio.run(against, answering(status, Location="https://elsewhere.example/x"), act)
     assert calls == ["GET /x"]
 
 
 def test_no_error_shows_the_key() -> None:
-    async def act(api: Client, _: list[str]) -> None:
-        for call in (api.get("/x"), api.once("/y", b""), api.post("/z")):
+    async def act(client: Client, _: list[str]) -> None:
+        for call in (client.get("/x"), client.once("/y", b""), client.post("/z")):
             with pytest.raises((BatchbenchError, Refused)) as error:
                 await call
             shown = f"{error.value} {error.value!r} {error.getrepr(showlocals=False)}"
@@ -284,21 +284,17 @@ def test_no_error_shows_the_key() -> None:
     anyio.run(against, answering(401, body), act)
 
 
-def test_a_download_in_another_encoding_is_not_taken() -> None:
-    from batchbench.transport.replies import Incomplete
-
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_compressed_download_is_refused() -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(Incomplete):
-            await api.download("/x", lambda _: None, 1000)
+            await client.download("/x", lambda _: None, 1000)
 
     anyio.run(against, answering(200, "x", Content_Encoding="gzip"), act)
 
 
-def test_a_download_without_end_is_cut() -> None:
-    from batchbench.transport.replies import Incomplete
-
-    async def act(api: Client, _: list[str]) -> None:
+def test_a_download_above_its_maximum_is_stopped() -> None:
+    async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(Incomplete, match="cannot be right"):
-            await api.download("/x", lambda _: None, 1000)
+            await client.download("/x", lambda _: None, 1000)
 
     anyio.run(against, answering(200, "x" * 5000), act)

@@ -11,13 +11,15 @@ from batchbench.core.money import Price
 from batchbench.providers import openai
 from batchbench.runs import results
 from batchbench.runs.ingest import Ingested, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import TODO, as_ranges, todo
 from tests import zstd
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
-BATCH = Batch(nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, word="completed")
+BATCH = BatchRecord(
+    nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, provider_status="completed"
+)
 ROWS = [0, 1, 2, 7, 8]
 
 

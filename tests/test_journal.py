@@ -21,7 +21,7 @@ def life(nonce: str, reserve: int = 100) -> list[events.AnyEvent]:
         Uploaded(at=4.0, nonce=nonce, file="file-1"),
         Creating(at=5.0, nonce=nonce),
         Created(at=6.0, nonce=nonce, remote=f"batch-{nonce}"),
-        events.Ended(at=7.0, nonce=nonce, state="completed"),
+        events.Ended(at=7.0, nonce=nonce, status="completed"),
         Stored(at=8.0, nonce=nonce, parts=[], answered=10, again=[], missing=[], quarantined=0, cost=40),
     ]
 
@@ -98,7 +98,7 @@ def test_removed_repeated_and_swapped_lines_are_noticed() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(DataError, match="another format"):
+    with pytest.raises(DataError, match="does not have format 1"):
         journal.read(written([msgspec.structs.replace(OPENED, format=2)]), "journal")
 
 

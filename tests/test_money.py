@@ -1,4 +1,4 @@
-"""Money is whole micro-dollars, rounded up, and bounds are bounds."""
+"""Costs are whole micro-dollars, rounded up, and never exceed their bounds."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def test_a_cost_is_the_exact_sum_rounded_up(price_in: int, price_out: int, used_
 
 
 @given(small, small, st.text(max_size=200), st.integers(0, 10**4), st.integers(0, 10**4))
-def test_no_answer_within_the_limits_costs_more_than_its_bound(
+def test_an_answer_within_the_limits_costs_at_most_its_bound(
     price_in: int, price_out: int, prompt: str, used: int, limit: int
 ) -> None:
     price = Price(input=price_in, output=price_out, source="test")
@@ -28,13 +28,13 @@ def test_no_answer_within_the_limits_costs_more_than_its_bound(
 
 
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "-1,2", "nan,1", "inf,1", "0.0000001,1"])
-def test_a_price_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_price_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="dollars per million tokens"):
         parse_price(text)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "nan", "inf", "1,5"])
-def test_a_budget_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_budget_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="amount in dollars"):
         parse_budget(text)
 
@@ -45,12 +45,14 @@ def test_amounts_are_exact() -> None:
     assert (dollars(1234), dollars(12_500_000)) == ("$0.001234", "$12.50")
 
 
-def test_the_price_table_knows_batch_prices_and_says_when_there_is_none() -> None:
+def test_the_price_table_has_batch_prices_and_an_error_for_unknown_ones() -> None:
     table = prices.snapshot()
-    assert prices.batch(table, "openai", "gpt-4o-mini").cost(1_000_000, 0) == 75_000
-    assert prices.batch(table, "openai", "gpt-4o-mini-2024-07-18") == prices.batch(table, "openai", "gpt-4o-mini")
-    assert prices.batch(table, "anthropic", "claude-haiku-4-5-20251001").output == 2_500_000
+    assert prices.batch_price(table, "openai", "gpt-4o-mini").cost(1_000_000, 0) == 75_000
+    assert prices.batch_price(table, "openai", "gpt-4o-mini-2024-07-18") == prices.batch_price(
+        table, "openai", "gpt-4o-mini"
+    )
+    assert prices.batch_price(table, "anthropic", "claude-haiku-4-5-20251001").output == 2_500_000
     with pytest.raises(UsageError, match="no price is known for openai:gpt-99: pass --price"):
-        prices.batch(table, "openai", "gpt-99")
+        prices.batch_price(table, "openai", "gpt-99")
     with pytest.raises(UsageError, match="has no batch price"):
-        prices.batch(table, "anthropic", "claude-3-haiku")
+        prices.batch_price(table, "anthropic", "claude-3-haiku")

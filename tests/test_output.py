@@ -1,4 +1,4 @@
-"""What people and programs see: one JSON document, a live screen on a terminal, plain lines elsewhere."""
+"""Output: one JSON document on stdout; on stderr a live screen on a terminal, lines elsewhere."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchbench.cli.terminal import Screen, Terminal, time_left
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 from tests.conftest import Run
 from tests.sweep.scene import Home
 from tests.terminal import shown
@@ -20,7 +20,7 @@ GEST = ("gest", "--set", "data=sample", "--sample-k", "20", "--model", "sim:rand
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home in which every stage has been through."""
+    """A home in which every stage has been executed."""
     text = 'sample_k = 20\nmodels = ["sim:random"]\nprobes = [{ name = "gest", data = "sample" }]\n'
     home = Home(tmp_path_factory.mktemp("swept"), text)
     assert home.sweep().code == 0
@@ -62,23 +62,25 @@ def test_json_is_one_document_alone_on_stdout(batchbench: Run, swept: Home, word
     assert "{" not in ran.stderr
 
 
-def test_every_command_is_on_that_list(batchbench: Run) -> None:
+def test_the_list_above_has_every_command(batchbench: Run) -> None:
     commands = re.search(r"\n  COMMAND\n(.*)", batchbench("--help").stdout, re.DOTALL)
     assert commands
     found = set(re.findall(r"^    (\w+)", commands[1], re.MULTILINE))
-    assert found == {words[0] for words in COMMANDS} | {"emulate"}  # which is tested with the emulator
+    assert found == {words[0] for words in COMMANDS} | {"emulate"}  # tested with the emulator
 
 
-def test_quiet_is_quiet(batchbench: Run, tmp_path: Path, swept: Home) -> None:
+def test_quiet_prints_nothing(batchbench: Run, tmp_path: Path, swept: Home) -> None:
     ran = batchbench("run", *GEST, "--quiet", "--home", swept.folder)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def standing(answered: int, *, done: int = 0, rows: int = 100) -> Standing:
-    return Standing(rows=rows, done=answered, progress=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0)
+def progress(answered: int, *, done: int = 0, rows: int = 100) -> Progress:
+    return Progress(
+        rows=rows, done=answered, done_at_provider=done, in_flight=0, missing=0, batches={}, spent=0, reserved=0
+    )
 
 
-def test_plain_lines_come_within_a_second_and_never_twice(
+def test_a_line_is_printed_within_a_second_and_no_line_twice(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -86,7 +88,7 @@ def test_plain_lines_come_within_a_second_and_never_twice(
     with Screen(Terminal(quiet=False), ["gest sim:random", "isear sim:random"], 5_000_000) as screen:
         for second in range(200):
             now = second / 10
-            screen.show(0, standing(min(100, 10 * (second // 60))))
+            screen.show(0, progress(min(100, 10 * (second // 60))))
             screen.tick()
     lines = capsys.readouterr().err.splitlines()
     assert 1 < len(lines) <= 5
@@ -94,21 +96,21 @@ def test_plain_lines_come_within_a_second_and_never_twice(
     assert all("of $5.00" in line for line in lines)
 
 
-def test_the_time_left_counts_what_the_provider_says_is_done(
+def test_the_time_left_counts_requests_that_the_provider_has_done(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
     monkeypatch.setattr("batchbench.cli.terminal.time.monotonic", lambda: now)
     with Screen(Terminal(quiet=False), ["gest sim:random"], None) as screen:
-        screen.show(0, standing(0))
+        screen.show(0, progress(0))
         now = 60.0
-        screen.show(0, standing(0, done=25))
+        screen.show(0, progress(0, done=25))
         screen.tick()
     assert "about 3 min 0 s left" in capsys.readouterr().err
     assert (time_left(0, 10, 5.0), time_left(10, 0, 5.0), time_left(1, 7200, 1.0)) == ("", "", "; about 2 h 0 min left")
 
 
-def test_on_a_terminal_there_is_one_screen_for_all_runs_and_results_come_once(tmp_path: Path) -> None:
+def test_a_terminal_shows_one_screen_for_all_runs_and_each_result_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "batchbench", "run", "gest", "isear", "--set", "data=sample"]
     command += ["--model", "sim:random", "--model", "sim:unbiased", "--home", str(tmp_path)]
     try:
@@ -120,4 +122,4 @@ def test_on_a_terminal_there_is_one_screen_for_all_runs_and_results_come_once(tm
     for name in names:
         assert out.decode().count(f"{name}: ") == 1
         assert name.encode() in seen
-    assert b" missing" not in seen.rpartition(b"\x1b[2K")[2]  # nothing of the screen is left
+    assert b" missing" not in seen.rpartition(b"\x1b[2K")[2]  # the screen is erased at the end

@@ -1,4 +1,4 @@
-"""Every provider keeps the same contract; requests and result lines are those of its wire format."""
+"""Every provider fulfils the same contract; its requests and result lines have the format of its API."""
 
 import contextlib
 import json
@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.errors import UsageError
-from batchbench.providers import anthropic, openai
+from batchbench.providers import anthropic, load_provider, openai
 from batchbench.providers.interface import Line
 from batchbench.providers.target import Target
 
@@ -24,8 +23,8 @@ def target(provider: str, **options: object) -> Target:
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryProvider:
     @given(st.text(), st.text())
-    def test_a_request_carries_its_id_and_prompt_whatever_they_hold(self, name: str, prompt: str, system: str) -> None:
-        request = providers.load(name).encoder(target(name, system=system))("abc123-42-0", prompt)
+    def test_a_request_contains_its_id_and_prompt_unchanged(self, name: str, prompt: str, system: str) -> None:
+        request = load_provider(name).encoder(target(name, system=system))("abc123-42-0", prompt)
         decoded = json.loads(request)
         body = decoded.get("body") or decoded["params"]
         assert decoded["custom_id"] == "abc123-42-0"
@@ -33,18 +32,18 @@ class TestEveryProvider:
         assert request.count(b"\n") == request.endswith(b"\n")
         assert system in (body.get("system"), body["messages"][0]["content"])
 
-    def test_parameters_left_open_are_not_sent(self, name: str) -> None:
-        request = json.loads(providers.load(name).encoder(target(name))("x-0-0", "hello"))
+    def test_parameters_that_are_not_set_are_not_sent(self, name: str) -> None:
+        request = json.loads(load_provider(name).encoder(target(name))("x-0-0", "hello"))
         body = request.get("body") or request["params"]
         assert set(body) <= {"model", "messages", "max_tokens", "max_completion_tokens"}
 
     @given(st.binary(max_size=300))
-    def test_a_line_of_any_bytes_is_read_or_refused(self, name: str, line: bytes) -> None:
+    def test_a_line_of_any_bytes_is_decoded_or_refused(self, name: str, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            assert all(isinstance(found, Line) for found in providers.load(name).decode(line))
+            assert all(isinstance(found, Line) for found in load_provider(name).decode(line))
 
-    def test_its_limits_fit_a_shard(self, name: str) -> None:
-        limits = providers.load(name).limits
+    def test_its_limits_allow_at_most_a_shard(self, name: str) -> None:
+        limits = load_provider(name).limits
         assert limits.requests <= 50_000
         assert limits.bytes < 256_000_000
 
@@ -79,7 +78,7 @@ def choice(content: object = "Joy", finish: str = "stop", refusal: str | None = 
         (openai_line(choices=choice("one") + choice("two")), "answered", "one"),
     ],
 )
-def test_openai_answers_are_told_apart(line: bytes, outcome: str, text: str | None) -> None:
+def test_openai_answers_get_the_right_outcome(line: bytes, outcome: str, text: str | None) -> None:
     [found] = openai.decode(line)
     assert (found.id, found.outcome, found.text, found.again) == ("n-1-0", outcome, text, False)
 
@@ -98,7 +97,7 @@ def test_openai_answers_are_told_apart(line: bytes, outcome: str, text: str | No
         ({"status_code": 404, "body": {"error": {"message": "no"}}}, None, False),
     ],
 )
-def test_openai_failures_are_asked_again_unless_the_request_is_at_fault(
+def test_openai_failures_are_asked_again_unless_the_request_is_wrong(
     response: object, error: object, again: bool
 ) -> None:
     [found] = openai.decode(json.dumps({"custom_id": "n-1-0", "response": response, "error": error}).encode())
@@ -113,7 +112,7 @@ def test_openai_log_probabilities_are_those_of_the_first_token() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": -5, "completion_tokens": 1}])
-def test_a_missing_or_nonsensical_usage_is_said_to_be_so(usage: object) -> None:
+def test_a_missing_or_negative_usage_is_unknown(usage: object) -> None:
     assert not openai.decode(openai_line(usage=usage))[0].usage
 
 
@@ -150,12 +149,12 @@ TEXT = [{"type": "text", "text": "(c)"}]
         (errored("invalid_request_error", "Your credit balance is too low"), "failed", None, True),
     ],
 )
-def test_anthropic_results_are_told_apart(result: object, outcome: str, text: str | None, again: bool) -> None:
+def test_anthropic_results_get_the_right_outcome(result: object, outcome: str, text: str | None, again: bool) -> None:
     [found] = anthropic.decode(json.dumps({"custom_id": "n-1-0", "result": result}).encode())
     assert (found.id, found.outcome, found.text, found.again) == ("n-1-0", outcome, text, again)
 
 
-def test_anthropic_input_is_the_sum_of_its_three_parts() -> None:
+def test_anthropic_input_tokens_are_the_sum_of_three_counts() -> None:
     [found] = anthropic.decode(
         json.dumps({"custom_id": "x", "result": {"type": "succeeded", "message": message(content=TEXT)}}).encode()
     )
@@ -185,31 +184,31 @@ def test_openai_bodies_suit_the_model(model: str, options: dict[str, object], ex
         ("anthropic", "claude-opus-5", {"temperature": 0.5}),
     ],
 )
-def test_parameters_that_a_model_refuses_are_refused_before_they_cost_anything(
+def test_parameters_that_a_model_refuses_are_refused_before_a_call(
     provider: str, model: str, options: dict[str, object]
 ) -> None:
     asked = Target(provider=provider, model=model, max_tokens=300, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
-        providers.load(provider).check(asked)
+        load_provider(provider).check(asked)
 
 
 @pytest.mark.parametrize(
-    ("errors", "blamed"),
+    ("errors", "refused"),
     [
         (
             [("invalid_json_line", 2), ("invalid_json_line", 5)],
             {2: "invalid_json_line: no", 5: "invalid_json_line: no"},
         ),
-        ([("invalid_json_line", 2), ("too_many_tasks", None)], {}),  # also wrong as a whole
-        ([("model_not_found", 1)], {}),  # said of the first line, and true of every one
+        ([("invalid_json_line", 2), ("too_many_tasks", None)], {}),  # one error concerns the whole file
+        ([("model_not_found", 1)], {}),  # names the first line and concerns all of them
         ([("token_limit_exceeded", None)], {}),
     ],
 )
-def test_openai_blames_lines_only_for_what_is_their_own(
-    errors: list[tuple[str, int | None]], blamed: dict[int, str]
+def test_openai_refuses_single_lines_only_for_their_own_errors(
+    errors: list[tuple[str, int | None]], refused: dict[int, str]
 ) -> None:
     data = [{"code": code, "message": "no", "line": line} for code, line in errors]
-    told = {"id": "batch_1", "status": "failed", "created_at": 0, "errors": {"data": data}}
-    remote = openai.read(json.dumps(told).encode())
-    assert (remote.state, remote.refused) == ("rejected", blamed)
-    assert remote.parts == ([("refusal", "/batches/batch_1")] if blamed else [])
+    batch = {"id": "batch_1", "status": "failed", "created_at": 0, "errors": {"data": data}}
+    remote = openai.read(json.dumps(batch).encode())
+    assert (remote.state, remote.refused) == ("rejected", refused)
+    assert remote.parts == ([("refusal", "/batches/batch_1")] if refused else [])

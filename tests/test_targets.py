@@ -1,4 +1,4 @@
-"""Model names and addresses: what they mean, and which are refused before a key could go there."""
+"""Model names and base URLs: how they are parsed, and which are refused before a key is sent."""
 
 import re
 from typing import Any
@@ -23,12 +23,12 @@ from batchbench.providers.target import Target, checked_url, parse
         ("chat:org/model@http://127.0.0.1:8000/v1", ("chat", "org/model", "http://127.0.0.1:8000/v1", False)),
     ],
 )
-def test_a_model_name_says_whom_to_ask(name: str, meaning: tuple[str, str, str | None, bool]) -> None:
+def test_a_model_name_is_parsed(name: str, meaning: tuple[str, str, str | None, bool]) -> None:
     assert parse(name) == meaning
 
 
 @pytest.mark.parametrize("name", ["", "gpt-4", "openai:", "opnai:gpt-4", "chat:model", "chat:@http://127.0.0.1/v1"])
-def test_a_name_that_says_nothing_is_refused(name: str) -> None:
+def test_an_invalid_model_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
         parse(name)
 
@@ -36,7 +36,7 @@ def test_a_name_that_says_nothing_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://api.example.org/v1", "http://127.0.0.1:1/v1", "http://[::1]:1", "http://localhost"]
 )
-def test_https_and_this_machine_are_addresses(url: str) -> None:
+def test_https_and_loopback_addresses_are_accepted(url: str) -> None:
     assert checked_url(url + "/") == url
 
 
@@ -59,19 +59,19 @@ def test_https_and_this_machine_are_addresses(url: str) -> None:
         "javascript:alert(1)",
     ],
 )
-def test_no_key_goes_to_an_address_that_may_be_another(url: str) -> None:
+def test_an_unsafe_or_misleading_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="base URL"):
         checked_url(url)
 
 
 @given(st.text(min_size=1, max_size=300), st.text(max_size=50))
-def test_a_run_folder_is_a_plain_name_whatever_the_model_is_called(model: str, system: str) -> None:
+def test_a_run_folder_has_a_safe_name_for_any_model_name(model: str, system: str) -> None:
     target = Target(provider="openai", model=model, max_tokens=1, system=system)
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,80}", target.slug)
 
 
-def test_everything_that_can_change_an_answer_makes_another_run() -> None:
-    plain = Target(provider="openai", model="m", max_tokens=300)
+def test_every_parameter_that_can_change_an_answer_makes_another_run() -> None:
+    default = Target(provider="openai", model="m", max_tokens=300)
     others: list[dict[str, Any]] = [
         {"provider": "anthropic"},
         {"model": "n"},
@@ -83,10 +83,10 @@ def test_everything_that_can_change_an_answer_makes_another_run() -> None:
         {"top_p": 1.0},
         {"top_logprobs": 5},
     ]
-    slugs = {msgspec.structs.replace(plain, **change).slug for change in others}
-    assert len(slugs | {plain.slug}) == len(others) + 1
+    slugs = {msgspec.structs.replace(default, **change).slug for change in others}
+    assert len(slugs | {default.slug}) == len(others) + 1
 
 
 def test_an_emulated_run_is_the_same_on_every_port() -> None:
-    one = Target(provider="openai", model="m", max_tokens=1, emulated=True, base_url="http://127.0.0.1:1")
-    assert one.slug == msgspec.structs.replace(one, base_url="http://127.0.0.1:2").slug
+    target = Target(provider="openai", model="m", max_tokens=1, emulated=True, base_url="http://127.0.0.1:1")
+    assert target.slug == msgspec.structs.replace(target, base_url="http://127.0.0.1:2").slug

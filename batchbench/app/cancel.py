@@ -9,12 +9,10 @@ from batchbench import dispatch
 from batchbench.app.contact import Contact, connected, find_contact, vouched
 from batchbench.app.requests import Options, Selection
 from batchbench.app.voice import Voice
-from batchbench.compile.manifest import read_manifest
 from batchbench.core.clock import Clock
-from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Wish, Work
-from batchbench.runs.folder import Run, open_run, read_run, run_folders
+from batchbench.runs.folder import Run, open_run, run_folders
+from batchbench.runs.view import view_run
 
 
 class CancelledRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,20 +27,17 @@ def cancel(selection: Selection, options: Options, store: Store, voice: Voice) -
     """Cancel every open batch of the selected runs that exist."""
     done = []
     for folder in run_folders(store):
-        about = read_run(folder / "run.json")
-        manifest_folder = store.manifests / about.manifest
-        manifest = read_manifest(manifest_folder)
-        if manifest is None or manifest.probe not in selection.probes or about.target.name not in selection.models:
+        view = view_run(store, folder)
+        manifest, target = view.manifest, view.target
+        if manifest is None or manifest.probe not in selection.probes or target.name not in selection.models:
             continue
-        target = vouched(options.base_url, about.target, folder)
-        contact = find_contact(options, store, target)
-        with open_run(store, manifest_folder, manifest, target, time.time()) as run:
+        contact = find_contact(options, store, vouched(options.base_url, target, folder))
+        with open_run(store, view.manifest_folder, manifest, target, time.time()) as run:
             count = anyio.run(_cancel, run, contact, store, voice)
         done.append(CancelledRun(probe=manifest.probe, model=target.name, cancelling=count))
     return done
 
 
 async def _cancel(run: Run, contact: Contact, store: Store, voice: Voice) -> int:
-    wish = Wish(items=0, rows=0, repetitions=0, price=Price(input=0, output=0, source="cancel"))
     async with connected(contact, store, run.folder, voice) as calls:
-        return await dispatch.cancel(Work(run, contact.provider, contact.limits, calls, wish, Clock()))
+        return await dispatch.cancel(run, contact.provider, calls, Clock())

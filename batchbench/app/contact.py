@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import probes, providers
 from batchbench.app.requests import Options
 from batchbench.app.voice import Voice
 from batchbench.compile.manifest import checked_shards, read_manifest
@@ -17,7 +16,8 @@ from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.errors import KeyRefusedError, UsageError, unknown
-from batchbench.providers import prices
+from batchbench.probes import load_probe
+from batchbench.providers import load_provider, prices
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.providers.target import Target, checked_url, is_loopback
 from batchbench.transport.client import Client
@@ -37,6 +37,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     base_url: str
     key: Secret
+    local: bool  # on this machine
 
 
 def price(options: Options, store: Store, target: Target) -> Price:
@@ -49,33 +50,35 @@ def price(options: Options, store: Store, target: Target) -> Price:
         return Price(input=0, output=0, source="a model on this machine")
     if target.provider == "chat" and is_loopback(target.base_url or ""):
         return Price(input=0, output=0, source="a server on this machine")
-    return prices.batch(prices.snapshot(store.prices), target.provider, target.model)
+    return prices.batch_price(prices.snapshot(store.prices), target.provider, target.model)
 
 
 def find_contact(options: Options, store: Store, target: Target) -> Contact:
     """Find the address and the key of a target; start the emulator if the target is emulated and it does not run."""
-    provider = providers.load(target.provider)
-    limits, key, url = provider.limits, Secret(""), target.base_url or provider.base_url
+    provider = load_provider(target.provider)
+    limits, url = provider.limits, target.base_url or provider.base_url
+    local = target.emulated or is_loopback(url)
     if target.emulated:
-        from batchbench import emulator
+        from batchbench.emulator import start
 
         check_persona(target.model)
-        running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
+        running = start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
         url = running.openai if target.provider == "openai" else running.anthropic
         limits, key = msgspec.structs.replace(limits, **EMULATED_LIMITS), Secret(running.token)
     elif target.provider == "mlm":
         from batchbench.transport import mlm
 
         mlm.check_installed(target.model)
+        key = Secret("")
     else:
         key = _key(target, provider)
-        if is_loopback(url) and target.provider != "chat":
+        if local and target.provider != "chat":
             limits = msgspec.structs.replace(limits, poll=LOCAL_POLL)
     if options.settle is not None:
         limits = msgspec.structs.replace(limits, settle=options.settle)
     if options.batch_size is not None:
         limits = msgspec.structs.replace(limits, requests=min(options.batch_size, limits.requests))
-    return Contact(target=target, provider=provider, limits=limits, base_url=url, key=key)
+    return Contact(target=target, provider=provider, limits=limits, base_url=url, key=key, local=local)
 
 
 def _key(target: Target, provider: Provider) -> Secret:
@@ -100,7 +103,7 @@ def vouched(base_url: str | None, target: Target, folder: Path) -> Target:
 
     Folders are copied between people. The author of a folder must not decide where the user's key is sent.
     """
-    provider = providers.load(target.provider)
+    provider = load_provider(target.provider)
     named = base_url or os.environ.get(provider.url_variable) or provider.base_url
     address = target.base_url or provider.base_url
     if target.emulated or target.provider in LOCAL or address in (provider.base_url, checked_url(named)):
@@ -135,7 +138,7 @@ def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
     """The two words that a masked model compares in each row of a run's manifest; None if the probe has none."""
     manifest_folder = store.manifests / folder.parent.name
     manifest = read_manifest(manifest_folder)
-    words = probes.load(manifest.probe).candidates if manifest else None
+    words = load_probe(manifest.probe).candidates if manifest else None
     if manifest is None or words is None:
         return None
     files = checked_shards(manifest_folder, manifest)

@@ -75,7 +75,9 @@ def estimate_run(run: PlannedRun, store: Store) -> CostEstimate:
     mean = prompt_bytes(item.folder, item.manifest, rows).mean
     tokens_in = money.likely_input_tokens(requests, mean)
     tokens_out = requests * min(item.probe.typical_tokens, asked.max_tokens)
-    sync = None if asked.emulated else prices.sync(prices.snapshot(store.prices), asked.provider, asked.model)
+    sync = (
+        None if asked.emulated else prices.single_call_price(prices.snapshot(store.prices), asked.provider, asked.model)
+    )
     return CostEstimate(
         probe=item.probe.name,
         model=asked.name,

@@ -7,16 +7,16 @@ import msgspec
 import polars as pl
 from msgspec import UNSET, UnsetType
 
-from batchbench import probes
-from batchbench.analyze.sample import labelled
-from batchbench.compile.manifest import read_manifest
+from batchbench.analyze.labelled_answers import label_answers
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, UsageError
+from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
 from batchbench.runs.answers import answer_files
-from batchbench.runs.folder import read_state, run_folders
-from batchbench.runs.journal import Batch, State
+from batchbench.runs.folder import run_folders
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.view import RunView, view_run
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,26 +40,24 @@ def explain(custom_id: str, store: Store) -> Explanation:
     if parts is None:
         raise UsageError(f"{custom_id!r} is not a custom id, such as 7c7ed463f1-42-0")
     for folder in run_folders(store):
-        state = read_state(folder)
-        if parts[1] in state.batches:
-            return _explained(store, folder, state, state.batches[parts[1]], (int(parts[2]), int(parts[3])))
+        view = view_run(store, folder)
+        if batch := view.state.batches.get(parts[1]):
+            return _explained(view, batch, int(parts[2]), int(parts[3]))
     raise UsageError(f"no run has a batch {parts[1]!r}: see `batchbench status`")
 
 
-def _explained(store: Store, folder: Path, state: State, batch: Batch, place: tuple[int, int]) -> Explanation:
-    row, rep = place
-    manifest_folder = store.manifests / folder.parent.name
-    manifest = read_manifest(manifest_folder)
+def _explained(view: RunView, batch: BatchRecord, row: int, rep: int) -> Explanation:
+    manifest, state = view.manifest, view.state
     if manifest is None:
-        raise BatchbenchError(f"{manifest_folder} does not exist: compile it again")
+        raise BatchbenchError(f"{view.manifest_folder} does not exist: compile it again")
     shard = next((shard for shard in manifest.shards if shard.first <= row < shard.first + shard.rows), None)
     if shard is None or rep != batch.rep or not _carries(batch, row):
         raise UsageError(f"batch {batch.nonce} has no row {row} with repetition {rep}")
-    rows = pl.read_parquet(manifest_folder / shard.file, glob=False)[row - shard.first]
+    rows = pl.read_parquet(view.manifest_folder / shard.file, glob=False)[row - shard.first]
     design = rows.row(0, named=True)
     others = [other for other in state.batches.values() if other.rep == rep and _carries(other, row)]
     found = Explanation(
-        run=str(folder),
+        run=str(view.folder),
         prompt=design.pop("prompt"),
         design=design,
         shard=shard.file,
@@ -67,18 +65,18 @@ def _explained(store: Store, folder: Path, state: State, batch: Batch, place: tu
         attempts=[f"{other.nonce} ({other.state})" for other in others],
         answer="none yet",
     )
-    return found if batch.stored is None else _answered(found, folder, state, batch, rows, probes.load(manifest.probe))
+    return found if batch.stored is None else _answered(found, view, batch, rows, load_probe(manifest.probe))
 
 
-def _carries(batch: Batch, row: int) -> bool:
+def _carries(batch: BatchRecord, row: int) -> bool:
     return any(start <= row < stop for start, stop in batch.ranges)
 
 
 def _answered(
-    found: Explanation, folder: Path, state: State, batch: Batch, rows: pl.DataFrame, probe: Probe[Params]
+    found: Explanation, view: RunView, batch: BatchRecord, rows: pl.DataFrame, probe: Probe[Params]
 ) -> Explanation:
     """The explanation with what a stored batch says about its row."""
-    row = rows["id"][0]
+    row, state, folder = rows["id"][0], view.state, view.folder
     answers = pl.concat(pl.read_parquet(path, glob=False) for path in answer_files(folder, batch))
     answers = answers.filter(pl.col("id") == row)
     kept = answers.row(0, named=True) if answers.height else {}
@@ -86,7 +84,7 @@ def _answered(
     label = None
     if answers.height:
         asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
-        label = labelled(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
+        label = label_answers(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
     return msgspec.structs.replace(
         found,
         answer=kept or _why_none(batch, row),
@@ -96,7 +94,7 @@ def _answered(
     )
 
 
-def _raw_lines(folder: Path, batch: Batch, row: int) -> list[str]:
+def _raw_lines(folder: Path, batch: BatchRecord, row: int) -> list[str]:
     """What the provider sent about a row."""
     custom_id = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     return [
@@ -108,6 +106,6 @@ def _raw_lines(folder: Path, batch: Batch, row: int) -> list[str]:
     ]
 
 
-def _why_none(batch: Batch, row: int) -> str:
+def _why_none(batch: BatchRecord, row: int) -> str:
     lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
     return "missing, maybe paid for" if lost else "none; the provider did not process it"

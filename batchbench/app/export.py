@@ -1,24 +1,24 @@
 """Write requests as files in the provider's format."""
 
 import contextlib
+import time
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from batchbench import dispatch, providers
+from batchbench import dispatch
 from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Options, Purchase, Selection
-from batchbench.app.run import make_wish, open_planned, parse_resolutions
+from batchbench.app.run import make_plan, open_planned, parse_resolutions
 from batchbench.app.voice import Voice
 from batchbench.compile.manifest import SHARD_ROWS
 from batchbench.core.clock import Clock
-from batchbench.core.keys import Secret
 from batchbench.core.store import Store
-from batchbench.dispatch import Common, Wish, Work
+from batchbench.dispatch import Budget
 from batchbench.errors import BatchbenchError
+from batchbench.providers import load_provider
 from batchbench.runs.folder import Run
-from batchbench.transport.client import Client
 
 
 class RequestFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,25 +56,17 @@ async def _export(
     folder: Path,
     store: Store,
 ) -> ExportResult:
-    budget = Common(purchase.budget)
-    works = [
-        offline(run, make_wish(planned, purchase, store), planned.options.batch_size or SHARD_ROWS, budget)
-        for planned, run in opened
-    ]
-    for work in works:
+    budget, files, errors = Budget(purchase.budget), list[RequestFile](), list[BatchbenchError]()
+    accounts = []
+    for planned, run in opened:
         for nonce, answer in resolutions:
-            await dispatch.resolve(work, nonce, answer)
-    files = [
-        RequestFile(probe=work.run.manifest.probe, model=work.run.target.name, file=str(path), requests=requests)
-        for work in works
-        for path, requests in await dispatch.export(work, folder)
-    ]
-    return ExportResult(files=files, error=next((work.halt for work in works if work.halt), None))
-
-
-def offline(run: Run, wish: Wish, size: int, common: Common) -> Work:
-    """A dispatch that makes no calls: it has no address, no key, and none of the limits of a provider's queue."""
-    provider = providers.load(run.target.provider)
-    limits = msgspec.structs.replace(provider.limits, requests=size, queued_requests=None)
-    named = msgspec.structs.replace(provider, names_batches=True)  # the file's name contains the nonce
-    return Work(run, named, limits, Client(provider, "", Secret("")), wish, Clock(), common)
+            dispatch.resolve(run, nonce, answer, time.time())
+        limits = load_provider(run.target.provider).limits
+        limits = msgspec.structs.replace(limits, requests=planned.options.batch_size or SHARD_ROWS)
+        accounts.append(budget.join(run, make_plan(planned, purchase, store), limits, Clock()))
+    for account in accounts:
+        probe, model = account.run.manifest.probe, account.run.target.name
+        written, error = await dispatch.export(account, folder)
+        files += [RequestFile(probe=probe, model=model, file=str(path), requests=count) for path, count in written]
+        errors += [error] if error else []
+    return ExportResult(files=files, error=next(iter(errors), None))

@@ -8,12 +8,11 @@ import anyio
 import msgspec
 
 from batchbench import dispatch
-from batchbench.app.export import offline
 from batchbench.app.voice import Voice
-from batchbench.compile.manifest import SHARD_ROWS, read_manifest
+from batchbench.compile.manifest import read_manifest
 from batchbench.core import money
+from batchbench.core.clock import Clock
 from batchbench.core.store import Store
-from batchbench.dispatch import Common, Wish
 from batchbench.errors import DataError
 from batchbench.runs.events import Ranges
 from batchbench.runs.folder import Run, open_run, read_run, read_state, run_folders
@@ -66,16 +65,10 @@ def _import_run(
 
 
 async def _import_batches(run: Run, sources: dict[str, list[Path]], partial: bool) -> list[ImportedBatch]:
-    asked = run.state.asked
-    if asked is None:
-        raise DataError(f"nothing has been asked in {run.folder}")
-    rows = asked.items * run.manifest.variants
-    wish = Wish(items=asked.items, rows=rows, repetitions=asked.repetitions, price=asked.rates)
-    work = offline(run, wish, SHARD_ROWS, Common(None))
     imported = []
     for nonce, files in sources.items():
         batch = run.state.batches[nonce]
-        stored = await dispatch.bring(work, batch, files, partial=partial)
+        stored = await dispatch.import_results(run, batch, files, Clock(), partial=partial)
         imported.append(
             ImportedBatch(
                 run=str(run.folder),

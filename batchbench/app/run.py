@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import anyio
 import msgspec
 
-from batchbench import dispatch
 from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
 from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Options, Purchase, Selection
@@ -22,12 +22,11 @@ from batchbench.core import money
 from batchbench.core.clock import Clock
 from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
-from batchbench.dispatch import Common, Wish, Work
+from batchbench.dispatch import Account, Budget, Plan, dispatch, resolve
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
-from batchbench.providers.target import is_loopback
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
-from batchbench.runs.journal import State
+from batchbench.runs.journal import RunState
 from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"
@@ -67,7 +66,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     planned: PlannedRun
     contact: Contact
-    wish: Wish
+    plan: Plan
 
 
 def run_probes(
@@ -85,12 +84,18 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
         return []
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_planned(job.planned, store)) for job in jobs]
-        paid = any(job.wish.each and not job.contact.target.emulated for job in jobs)
+        paid = any(job.plan.max_row_cost and not job.contact.target.emulated for job in jobs)
         if paid and (warning := storage_warning(store.cache)):
             voice.note(warning)
-        together = _Dispatches(list(map(_Task, range(len(jobs)), jobs, opened)), resolutions, store, voice)
-        anyio.run(together.run, purchase.budget)
-        return [task.finished(stopped=together.stopped) for task in together.tasks]
+        for run, (nonce, answer) in product(opened, resolutions):
+            resolve(run, nonce, answer, time.time())
+        budget = Budget(purchase.budget)  # every run joins it before any run buys: what each has spent so far counts
+        accounts = [
+            budget.join(run, job.plan, job.contact.limits, Clock()) for run, job in zip(opened, jobs, strict=True)
+        ]
+        tasks = list(map(_Task, range(len(jobs)), jobs, accounts))
+        stopped = anyio.run(_Dispatches(tasks, store, voice).run, purchase.budget)
+        return [task.finished(stopped=stopped) for task in tasks]
 
 
 def open_planned(planned: PlannedRun, store: Store) -> contextlib.AbstractContextManager[Run]:
@@ -101,29 +106,27 @@ def open_planned(planned: PlannedRun, store: Store) -> contextlib.AbstractContex
 
 def _job(planned: PlannedRun, purchase: Purchase, store: Store) -> Job:
     """Look up price and key; start the emulator if the target needs it."""
-    wish = make_wish(planned, purchase, store)
+    plan = make_plan(planned, purchase, store)
     contact = find_contact(planned.options, store, planned.target)
-    local = is_loopback(contact.base_url)
-    wish = msgspec.structs.replace(
-        wish,
-        trial=purchase.trial == "always" or (purchase.trial == "auto" and not local),
+    plan = msgspec.structs.replace(
+        plan,
+        trial=purchase.trial == "always" or (purchase.trial == "auto" and not contact.local),
         detach=purchase.detach and contact.provider.name not in LOCAL,
     )
-    return Job(planned=planned, contact=contact, wish=wish)
+    return Job(planned=planned, contact=contact, plan=plan)
 
 
-def make_wish(planned: PlannedRun, purchase: Purchase, store: Store) -> Wish:
+def make_plan(planned: PlannedRun, purchase: Purchase, store: Store) -> Plan:
     """What a run is to ask, and what it may cost."""
     item, rates = planned.compiled, price(planned.options, store, planned.target)
     longest = prompt_bytes(item.folder, item.manifest, planned.rows).longest
-    return Wish(
+    return Plan(
         items=planned.items,
         rows=planned.rows,
         repetitions=planned.options.repetitions,
         price=rates,
-        budget=purchase.budget,
         weight=planned.weight,
-        each=rates.bound(longest, planned.target.max_tokens),
+        max_row_cost=rates.bound(longest, planned.target.max_tokens),
         rebuy_missing=purchase.rebuy_missing,
         adopt=purchase.adopt,
     )
@@ -145,50 +148,42 @@ def parse_resolutions(purchase: Purchase, runs: Sequence[PlannedRun], store: Sto
 class _Task:
     """One run while it is dispatched."""
 
-    def __init__(self, number: int, job: Job, run: Run) -> None:
+    def __init__(self, number: int, job: Job, account: Account) -> None:
         self.number = number
         self.job = job
-        self.run = run
-        self.joined = False  # the budget counts it, or it has failed
+        self.account = account
         self.error: BatchbenchError | None = None
         self.seconds = 0.0
 
     def finished(self, *, stopped: bool) -> Finished:
         """How the run ended; `stopped`: the user interrupted the program."""
         result = _result(self)
-        error = self.error or _shortfall(result, self.run.state, stopped=stopped)
+        error = self.error or _shortfall(result, self.account.run.state, stopped=stopped)
         return Finished(msgspec.structs.replace(result, error=None if error is None else str(error)), error)
 
 
 class _Dispatches:
-    """All runs of one command, dispatched at once.
+    """All runs of one command, dispatched at once."""
 
-    No run buys before every run has joined the budget: what each has spent and reserved so far counts from the start.
-    """
-
-    def __init__(self, tasks: list[_Task], resolutions: list[tuple[str, str]], store: Store, voice: Voice) -> None:
-        self.tasks = tasks
-        self.stopped = False
-        self._resolutions = resolutions
+    def __init__(self, tasks: list[_Task], store: Store, voice: Voice) -> None:
+        self._tasks = tasks
         self._store = store
         self._voice = voice
-        self._rate_limits: dict[
-            str, RateLimit
-        ] = {}  # by chat server: runs at the same one share what they learn about it
+        self._stop = anyio.Event()
+        self._rate_limits: dict[str, RateLimit] = {}  # by chat server: its runs share what they learn about it
 
-    async def run(self, limit: int | None) -> None:
-        """Dispatch every run to its end, or until a signal stops them."""
-        self._stop, self._all_joined, self._budget = anyio.Event(), anyio.Event(), Common(limit)
-        with self._voice.monitor([task.job.planned.name for task in self.tasks], limit) as monitor:
+    async def run(self, budget: int | None) -> bool:
+        """Dispatch every run to its end, or until a signal stops them; returns whether one did."""
+        with self._voice.monitor([task.job.planned.name for task in self._tasks], budget) as monitor:
             async with anyio.create_task_group() as background:
                 if threading.current_thread() is threading.main_thread():
                     background.start_soon(_stop_on_signal, self._stop)
                 background.start_soon(_tick, monitor)
                 async with anyio.create_task_group() as group:
-                    for task in self.tasks:
+                    for task in self._tasks:
                         group.start_soon(self._guarded, task, monitor)
                 background.cancel_scope.cancel()
-        self.stopped = self._stop.is_set()
+        return self._stop.is_set()
 
     async def _guarded(self, task: _Task, monitor: Monitor) -> None:
         """Dispatch one run, and keep its error."""
@@ -198,27 +193,18 @@ class _Dispatches:
         except (BatchbenchError, ExceptionGroup) as raised:
             task.error = _first(raised)
         finally:
-            self._join(task)
+            task.account.close()
             task.seconds = time.monotonic() - started
             monitor.end(task.number)
 
     async def _dispatch(self, task: _Task, monitor: Monitor) -> None:
-        contact, run = task.job.contact, task.run
+        contact, folder = task.job.contact, task.account.run.folder
         chat = contact.provider.name == "chat"
         limit = self._rate_limits.setdefault(contact.base_url, RateLimit()) if chat else None
-        async with connected(contact, self._store, run.folder, self._voice, limit) as calls:
-            work = Work(run, contact.provider, contact.limits, calls, task.job.wish, Clock(), self._budget)
-            monitor.show(task.number, work.standing())
-            self._join(task)
-            await self._all_joined.wait()
-            for nonce, answer in self._resolutions:
-                await dispatch.resolve(work, nonce, answer)
-            await dispatch.dispatch(work, self._stop, partial(monitor.show, task.number))
-
-    def _join(self, task: _Task) -> None:
-        task.joined = True
-        if all(other.joined for other in self.tasks):
-            self._all_joined.set()
+        show = partial(monitor.show, task.number)
+        show(task.account.progress())
+        async with connected(contact, self._store, folder, self._voice, limit) as calls:
+            await dispatch(task.account, contact.provider, calls, self._stop, show)
 
 
 async def _tick(monitor: Monitor) -> None:
@@ -252,20 +238,20 @@ def _first(raised: BatchbenchError | ExceptionGroup[Exception]) -> BatchbenchErr
 
 
 def _result(task: _Task) -> RunResult:
-    planned, wish, state = task.job.planned, task.job.wish, task.run.state
-    counts = outcomes(task.run.folder, state, wish.rows, wish.repetitions)
-    asked = wish.rows * wish.repetitions
+    planned, plan, run = task.job.planned, task.job.plan, task.account.run
+    counts = outcomes(run.folder, run.state, plan.rows, plan.repetitions)
+    asked = plan.rows * plan.repetitions
     return RunResult(
         probe=planned.compiled.probe.name,
         model=planned.target.name,
-        run=str(task.run.folder),
+        run=str(run.folder),
         asked=asked,
         answered=counts["answered"] + counts["truncated"],
         refused=counts["refused"] + counts["filtered"],
         failed=counts["failed"],
         missing=asked - counts.total(),
-        spent_usd=state.spent() / money.MILLION,
-        reserved_usd=state.reserved(time.time(), task.job.contact.limits.window) / money.MILLION,
+        spent_usd=run.state.spent() / money.MILLION,
+        reserved_usd=task.account.reserved() / money.MILLION,
         seconds=round(task.seconds, 3),
         emulated=planned.target.emulated,
         sample_data=planned.compiled.manifest.sample_data,
@@ -273,7 +259,7 @@ def _result(task: _Task) -> RunResult:
     )
 
 
-def _shortfall(result: RunResult, state: State, *, stopped: bool) -> BatchbenchError | None:
+def _shortfall(result: RunResult, state: RunState, *, stopped: bool) -> BatchbenchError | None:
     """Why a run without an error is not complete; a request that the provider rejects counts as failed, not missing."""
     if result.failed and result.failed == result.asked:
         return BatchbenchError(f"all {result.asked:,} requests failed: see `batchbench explain` for one of them")

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench import providers
-from batchbench.compile.manifest import read_manifest
 from batchbench.core import money
 from batchbench.core.store import Store
-from batchbench.runs.answers import outcomes
-from batchbench.runs.folder import read_run, read_state, run_folders
-from batchbench.runs.progress import GIVEN_UP, IN_FLIGHT, MISSING, TODO, row_states
+from batchbench.providers import load_provider
+from batchbench.runs.folder import run_folders
+from batchbench.runs.view import view_run
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,41 +43,32 @@ def status(store: Store) -> list[RunStatus]:
 
 def run_status(store: Store, folder: Path) -> RunStatus:
     """The status of the run in `folder`."""
-    about = read_run(folder / "run.json")
-    state = read_state(folder)
-    manifest = read_manifest(store.manifests / folder.parent.name)
-    rows = state.asked.items * (manifest.variants if manifest else 1) if state.asked else 0
-    repetitions = state.asked.repetitions if state.asked else 0
-    marks = row_states(state, rows, repetitions)
-    counts = [sum(row.count(value) for row in marks) for value in range(5)]
-    batches: dict[str, int] = {}
-    for batch in state.batches.values():
-        batches[batch.state] = batches.get(batch.state, 0) + 1
-    ends = outcomes(folder, state, rows, repetitions)
-    window = providers.load(about.target.provider).limits.window
+    view = view_run(store, folder)
+    state, counts, ends = view.state, view.row_counts(), view.outcomes()
+    window = load_provider(view.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return RunStatus(
         run=str(folder),
-        model=about.target.name,
+        model=view.target.name,
         manifest=folder.parent.name,
-        asked=rows * repetitions,
+        asked=view.rows * view.repetitions,
         answered=ends["answered"] + ends["truncated"],
         refused=ends["refused"] + ends["filtered"],
         failed=ends["failed"],
-        missing=counts[MISSING] + counts[GIVEN_UP],
-        in_flight=counts[IN_FLIGHT],
-        todo=counts[TODO],
-        batches=batches,
+        missing=counts.missing,
+        in_flight=counts.in_flight,
+        todo=counts.todo,
+        batches=state.batch_counts(),
         spent_usd=state.spent() / money.MILLION,
         reserved_usd=state.reserved(time.time(), window) / money.MILLION,
         budget_usd=None if budget is None else budget / money.MILLION,
         live=_lock_holder(folder),
         unresolved=[
-            f"{batch.nonce}: {batch.word} ({', '.join(batch.candidates)})"
+            f"{batch.nonce}: {batch.reason} ({', '.join(batch.candidates)})"
             for batch in state.batches.values()
             if batch.state == "unresolved"
         ],
-        emulated=about.target.emulated,
+        emulated=view.target.emulated,
     )
 
 

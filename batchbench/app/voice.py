@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from batchbench.dispatch import Standing
+from batchbench.dispatch import Progress
 
 Report = Callable[[int, int], None]  # done so far, and in all
 
@@ -12,7 +12,7 @@ Report = Callable[[int, int], None]  # done so far, and in all
 class Monitor(Protocol):
     """Follows several runs while their models are asked. A run's number is its place in the list of names."""
 
-    def show(self, number: int, progress: Standing) -> None:
+    def show(self, number: int, progress: Progress) -> None:
         """A run has got so far."""
 
     def end(self, number: int) -> None:
@@ -51,7 +51,7 @@ class Silent:
         """Show nothing."""
         yield self
 
-    def show(self, number: int, progress: Standing) -> None:
+    def show(self, number: int, progress: Progress) -> None:
         """Ignore it."""
 
     def end(self, number: int) -> None:

@@ -5,6 +5,7 @@ that help is instant. Results go to stdout, everything else to stderr.
 """
 
 import argparse
+import io
 import os
 import resource
 import sys
@@ -29,7 +30,8 @@ from batchbench.cli.commands import (
     status,
     sweep,
 )
-from batchbench.cli.output import Parser, abandon, fail, open_streams
+from batchbench.cli.options import Parser
+from batchbench.cli.terminal import abandon, fail
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 
 COMMANDS = (
@@ -63,6 +65,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (OSError, MemoryError) as error:
         return fail(unforeseen(error), json="--json" in words)
+
+
+def open_streams() -> None:
+    """Make sure that stdin, stdout and stderr are open and take any text.
+
+    A file that gets the number of a closed stream, such as a journal, would receive what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    sys.stdin, sys.stdout, sys.stderr = (
+        sys.stdin or os.fdopen(0, closefd=False),
+        sys.stdout or os.fdopen(1, "w", closefd=False),
+        sys.stderr or os.fdopen(2, "w", closefd=False),
+    )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -1,13 +1,48 @@
 """The options of several commands: declared once, and turned into the Structs of `app.requests`."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
     from batchbench.app.requests import S, Selection
+    from batchbench.core.store import Store
+
+Subparsers = Any  # argparse does not name the type of what add_subparsers returns
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError, with one line."""
+
+    details: Callable[[], str] | None = None  # text at the end of --help that takes time to compute
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def format_help(self) -> str:
+        """The help text."""
+        if self.details:
+            self.epilog = self.details()
+        return super().format_help()
+
+
+def command(
+    commands: Subparsers, name: str, run: Callable[[argparse.Namespace], int], *, verb: bool = False, **texts: Any
+) -> Parser:
+    """Add a command, or a verb of one, with the options that every command has."""
+    parser: Parser = commands.add_parser(name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
+    parser.set_defaults(run=run)
+    # A verb has no defaults of its own, so that `data --json list` is `data list --json`.
+    absent: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
+    parser.add_argument("--home", type=Path, metavar="DIR", help="the folder of manifests/ and cache/", **absent)
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout", **absent)
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no messages, only errors", **absent)
+    return parser
 
 
 def add_probes(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +93,13 @@ def add_purchase(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="ask one harmless question before the first batch (auto: unless the server is on this machine)",
     )
+
+
+def store(args: argparse.Namespace) -> "Store":
+    """The folders this command works in."""
+    from batchbench.core.store import Store
+
+    return Store(args.home or Path(os.environ.get("BATCHBENCH_HOME") or "."))
 
 
 def selection(args: argparse.Namespace) -> "Selection":

@@ -1,27 +1,91 @@
-"""Messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
+"""What a user sees: results on stdout; errors, messages and progress on stderr.
 
+Progress is a bar or a live screen on a terminal, elsewhere a line every few seconds.
+"""
+
+import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from batchbench.cli.output import stderr
-from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
-from batchbench.core.text import sanitize
+from batchbench.core.keys import hide
+from batchbench.core.text import sanitize, sanitize_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from batchbench.dispatch import Standing
+    from batchbench.app.voice import Report
+    from batchbench.dispatch import Progress
+    from batchbench.errors import BatchbenchError
 
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
+LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
 MARGIN = 4  # lines of the terminal that the table leaves free
-Report = Callable[[int, int], None]  # done so far, and in all
+WATCHDOG_LIMIT = 30  # checks without a tick, one per second, until a message
+WATCHDOG_DEPTH = 6  # innermost calls in the message
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(f"{sanitize(hide(text))}\n")
+    sys.stdout.flush()
+
+
+def show_json(document: object) -> None:
+    """Print a result as one JSON document."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    sys.stdout.write(f"{sanitize_json(hide(text))}\n")
+    sys.stdout.flush()
+
+
+def format_table(rows: list[list[str]]) -> str:
+    """Left-aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def stderr(message: str) -> None:
+    """Print a message on stderr."""
+    try:
+        sys.stderr.write(f"{sanitize(hide(message))}\n")
+        sys.stderr.flush()
+    except OSError:
+        abandon(sys.stderr)  # the reader has gone; the command continues
+
+
+def abandon(stream: TextIO) -> None:
+    """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def complain(errors: Sequence["BatchbenchError | None"]) -> int:
+    """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
+    raised = [error for error in errors if error is not None]
+    for message in dict.fromkeys(map(_one_line, raised)):
+        stderr(f"batchbench: {message}")
+    return raised[0].exit_code if raised else 0
+
+
+def fail(error: "BatchbenchError", *, json: bool) -> int:
+    """Print the error that ends the program; its exit code."""
+    if json:
+        show_json({"error": _one_line(error), "exit_code": error.exit_code})
+    return complain([error])
+
+
+def _one_line(error: "BatchbenchError") -> str:
+    message = " ".join(str(error).split())
+    return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -35,7 +99,7 @@ class Terminal(msgspec.Struct, frozen=True):
             stderr(message)
 
     @contextmanager
-    def progress(self, what: str, unit: str = "") -> Iterator[Report]:
+    def progress(self, what: str, unit: str = "") -> "Iterator[Report]":
         """Show how far a stage is: a bar on a terminal, elsewhere a line every few seconds."""
         if self.quiet:
             yield lambda _done, _total: None
@@ -49,7 +113,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _bar(what: str, unit: str) -> Iterator[Report]:
+def _bar(what: str, unit: str) -> "Iterator[Report]":
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -68,7 +132,7 @@ def _bar(what: str, unit: str) -> Iterator[Report]:
 
 
 @contextmanager
-def _lines(what: str, unit: str) -> Iterator[Report]:
+def _lines(what: str, unit: str) -> "Iterator[Report]":
     line, printed = f"{what} ...", ""
     ended = threading.Event()
 
@@ -100,7 +164,7 @@ class Screen:
 
     def __init__(self, terminal: Terminal, names: Sequence[str], budget: int | None) -> None:
         self._names = [sanitize(name) for name in names]
-        self._progress: list[Standing | None] = [None] * len(names)
+        self._progress: list[Progress | None] = [None] * len(names)
         self._ended = [False] * len(names)
         self._budget = budget
         self._note = terminal.note
@@ -111,10 +175,9 @@ class Screen:
         self._last = ""
         self._stack = ExitStack()
         self._height = 24
-        self._watchdog = Watchdog(terminal.note)
 
     def __enter__(self) -> "Screen":
-        self._stack.enter_context(self._watchdog)
+        self._watchdog = self._stack.enter_context(Watchdog(self._note))
         if self._live:
             from rich.console import Console
             from rich.live import Live
@@ -135,7 +198,7 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def show(self, number: int, progress: "Standing") -> None:
+    def show(self, number: int, progress: "Progress") -> None:
         """Remember how far a run is."""
         self._progress[number] = progress
         self._at_first.setdefault(number, _done(progress))
@@ -178,12 +241,12 @@ class Screen:
         left = [one for one, ended in zip(self._progress, self._ended, strict=True) if one is not None and not ended]
         return f"; {left[0].waiting}" if left and all(one.waiting for one in left) else ""
 
-    def _money(self, known: "Sequence[Standing]") -> str:
+    def _money(self, known: "Sequence[Progress]") -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
-    def _time_left(self, known: "Sequence[Standing]") -> str:
+    def _time_left(self, known: "Sequence[Progress]") -> str:
         done = sum(map(_done, known))
         left = sum(one.rows - one.missing for one in known) - done
         return time_left(done - sum(self._at_first.values()), left, time.monotonic() - self._began)
@@ -212,8 +275,8 @@ class Screen:
         return Group(table, Text(self._line()))
 
 
-def _done(progress: "Standing") -> int:
-    return progress.done + progress.progress
+def _done(progress: "Progress") -> int:
+    return progress.done + progress.done_at_provider
 
 
 def time_left(done: int, left: int, seconds: float) -> str:
@@ -223,3 +286,37 @@ def time_left(done: int, left: int, seconds: float) -> str:
     rest = round(left * seconds / done)
     hours, minutes = divmod(rest // 60, 60)
     return f"; about {hours} h {minutes} min left" if hours else f"; about {minutes} min {rest % 60} s left"
+
+
+class Watchdog:
+    """Reports when the thread that creates it is blocked. That thread has to call `tick` several times a second."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._watched = threading.get_ident()
+        # Checks are counted, not seconds: a machine in standby makes no checks.
+        self._checks = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def tick(self) -> None:
+        """The watched thread is alive."""
+        self._checks = 0
+
+    def _watch(self) -> None:
+        while not self._ended.wait(1.0):
+            self._checks += 1
+            if self._checks % WATCHDOG_LIMIT == 0:
+                self._note(f"blocked for {self._checks} s, in {self._stack()}: if this continues, report it")
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._watched)
+        calls = traceback.extract_stack(frame)[-WATCHDOG_DEPTH:] if frame else []
+        return " < ".join(f"{call.name} ({Path(call.filename).name}:{call.lineno})" for call in reversed(calls))

@@ -1,7 +1,8 @@
-"""Time: the clock on the wall, which anybody may set, and the machine's uptime, which nobody can."""
+"""Time: the wall clock, which can be set, and the machine's uptime, which cannot."""
 
 import time
 from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import anyio
@@ -11,12 +12,12 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def uptime() -> float:
-    """Seconds since the machine was started, those it slept through included where it counts them."""
+    """Seconds since the machine started, including the time it was suspended where the system counts that."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def boot() -> str:
-    """A name for the time since the machine was started, so that uptimes can be compared; empty if it has none."""
+    """The id of this boot: uptimes can be compared only within one boot. Empty if the system has no such id."""
     try:
         return BOOT.read_text().strip()
     except OSError:
@@ -24,14 +25,22 @@ def boot() -> str:
 
 
 def time_of_day(at: float) -> str:
-    """A time of day as a person here would read it off the wall."""
+    """The local time of day, for messages."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-class Clock(msgspec.Struct, frozen=True):
-    """Time, so that tests can have their own."""
+def http_date(text: str) -> float | None:
+    """A date in a header, in seconds since 1970; None if it is not a date."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None
 
-    now: Callable[[], float] = time.time  # seconds since 1970, for people and files
-    uptime: Callable[[], float] = uptime  # for how long something has lasted
+
+class Clock(msgspec.Struct, frozen=True):
+    """The clock that the dispatcher uses; tests pass their own."""
+
+    now: Callable[[], float] = time.time  # seconds since 1970, for messages and files
+    uptime: Callable[[], float] = uptime  # to measure how long something takes
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     boot: str = msgspec.field(default_factory=boot)

@@ -1,8 +1,8 @@
-"""Named places where the program can be told to die, so that dying there can be tested.
+"""Named points at which tests can kill the program.
 
-`BATCHBENCH_CRASH=name:n` kills the process, as kill -9 would, the n-th time it passes that place; with `name:n:TERM` it
-gets that signal instead.
-`BATCHBENCH_CRASH=list:FILE` writes the name of every place passed to FILE instead. Otherwise nothing happens.
+`BATCHBENCH_CRASH=name:n` kills the process, as kill -9 does, the n-th time it passes that point. With `name:n:TERM` the
+process sends itself that signal instead. `BATCHBENCH_CRASH=list:FILE` appends the name of every point passed to FILE.
+Without the variable, points do nothing.
 """
 
 import os
@@ -14,7 +14,7 @@ _passed = 0
 
 
 def point(name: str) -> None:
-    """Die here, if this is the place and the time."""
+    """Kill the process here if BATCHBENCH_CRASH says so."""
     global _passed
     if not _name:
         return

@@ -1,4 +1,4 @@
-"""Keys: they come from the environment, are shown to nobody, and are handed on to no other program."""
+"""API keys: read from the environment, never printed, never passed to other programs."""
 
 import base64
 import os
@@ -6,13 +6,13 @@ import re
 from typing import NoReturn
 from urllib.parse import quote
 
-SUFFIX = "_API_KEY"  # ends the names of variables that hold a key
-SHORTEST = 8  # letters; hiding every occurrence of less would make nonsense of the text around it
+SUFFIX = "_API_KEY"  # of the names of variables that contain a key
+MIN_LENGTH = 8  # characters; a shorter value may be an ordinary word in the text
 HIDDEN = "[key]"
 
 
 class Secret:
-    """A key: it can be sent, but not printed, formatted or pickled, whoever's error or log it ends up in."""
+    """A key that can be sent, but not printed, formatted or pickled."""
 
     __slots__ = ("_text",)
 
@@ -20,11 +20,11 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The key itself, for the header that carries it and the digest that tells it from others."""
+        """The key itself, for the request header and for the digest that identifies it."""
         return self._text
 
     def hide(self, text: str) -> str:
-        """A text without this key, in whatever way a server may spell it when it complains about it."""
+        """The text without this key, also where a server repeats it percent-encoded or in base64."""
         return _hide(text, self._text)
 
     def __bool__(self) -> bool:
@@ -34,25 +34,25 @@ class Secret:
         return f"Secret({HIDDEN})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a key is not to be stored")
+        raise TypeError("a key must not be stored")
 
 
 def hide(text: str) -> str:
-    """A text without any key of this process's environment."""
+    """The text without any key from this process's environment."""
     for name, value in os.environ.items():
-        if name.endswith(SUFFIX) and len(value.strip()) >= SHORTEST:
+        if name.endswith(SUFFIX) and len(value.strip()) >= MIN_LENGTH:
             text = _hide(text, value.strip())
     return text
 
 
 def environment() -> dict[str, str]:
-    """The environment for other programs, which need no key of ours."""
+    """The environment for other programs: ours without the keys."""
     return {name: value for name, value in os.environ.items() if not name.endswith(SUFFIX)}
 
 
 def _hide(text: str, key: str) -> str:
     if not key:
         return text
-    packed = [base64.b64encode(spelt.encode()).decode().rstrip("=") for spelt in (key, f"Bearer {key}")]
-    spellings = sorted({key, quote(key, safe=""), *packed}, key=len, reverse=True)
+    in_base64 = [base64.b64encode(text.encode()).decode().rstrip("=") for text in (key, f"Bearer {key}")]
+    spellings = sorted({key, quote(key, safe=""), *in_base64}, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, spellings)), HIDDEN, text, flags=re.IGNORECASE)

@@ -1,7 +1,7 @@
-"""IO: every path batchbench writes, and the one way in which it writes.
+"""IO: the folders that batchbench writes to, and the one function that writes a file.
 
-A file appears under its final name complete and on disk, or not at all: it is written under a scratch name in
-the same folder, synced, renamed, and the folder synced. Nothing is edited in place.
+A file has its final name only when it is complete and on disk: it is written under a scratch name in the same folder,
+synced and renamed, and then the folder is synced. No file is edited in place.
 """
 
 import errno
@@ -25,7 +25,7 @@ POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSErro
 
 
 class Store:
-    """The folders of one home: manifests/ for what was compiled, cache/ for what was fetched or paid for."""
+    """The folders of one home: manifests/ for compiled prompts, cache/ for data sets and paid answers."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -35,7 +35,7 @@ class Store:
         self.prices = self.cache / "prices.json"
 
     def make(self, folder: Path) -> None:
-        """Make a folder and sync all names that lead to it, for one that a killed process made may not be on disk."""
+        """Create a folder and sync its parents, also those that exist: a killed process may not have synced them."""
         new = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         above = [path for path in folder.parents if path.is_relative_to(self.home)]
@@ -44,10 +44,10 @@ class Store:
 
     @contextmanager
     def locked(self, folder: Path) -> Iterator[None]:
-        """Be the only process that writes in `folder`, which is made if need be."""
+        """Hold the lock of `folder`, which is created if it does not exist: only one process writes there."""
         with explained(folder / "lock"):
             self.make(folder)
-            check_ours(folder)
+            check_owner(folder)
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -61,15 +61,15 @@ class Store:
             self.sweep(folder)
             yield
         finally:
-            os.close(handle)  # the kernel lets go of the lock, however the process ends
+            os.close(handle)  # releases the lock; the kernel does the same if the process is killed
 
     def sweep(self, folder: Path) -> None:
-        """Remove what a killed process left half-written; only the holder of the lock may."""
-        for leftover in folder.glob(f"{SCRATCH}*"):
-            leftover.unlink()
+        """Remove scratch files that a killed process left; the caller must hold the lock."""
+        for scratch in folder.glob(f"{SCRATCH}*"):
+            scratch.unlink()
 
     def write(self, path: Path, content: bytes | memoryview, *, last: bool = True) -> None:
-        """Create or replace the file at `path`, durably; with `last=False` its name is synced by a later write."""
+        """Create or replace the file at `path`, durably; with `last=False` a later write syncs the folder."""
         with explained(path):
             if not path.parent.is_dir():
                 self.make(path.parent)
@@ -88,7 +88,7 @@ class Store:
 
     @contextmanager
     def scratch_folder(self, purpose: str) -> Iterator[Path]:
-        """A folder that is gone afterwards."""
+        """A temporary folder, removed on exit."""
         folder = self.cache / f"{SCRATCH}{purpose}-{secrets.token_hex(4)}"
         with explained(folder):
             folder.mkdir(parents=True)
@@ -98,45 +98,45 @@ class Store:
             shutil.rmtree(folder)
 
 
-def check_ours(folder: Path) -> None:
-    """Refuse to work in a folder that somebody else could change under our hands."""
-    about = folder.stat()
-    if about.st_mode & stat.S_IWOTH:
-        raise DataError(f"anybody can write to {folder}: `chmod o-w` it if you trust what is there")
-    if os.geteuid() not in (0, about.st_uid):
+def check_owner(folder: Path) -> None:
+    """Refuse a folder that another user could change while we use it."""
+    status = folder.stat()
+    if status.st_mode & stat.S_IWOTH:
+        raise DataError(f"every user can write to {folder}: run `chmod o-w` on it if you trust its content")
+    if os.geteuid() not in (0, status.st_uid):
         raise DataError(f"{folder} belongs to another user: work on a copy of your own")
     check_links(folder)
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder with links in it: we make none, and what they lead to is not what its name says."""
-    for place, folders, files in os.walk(folder):
+    """Refuse a folder with symbolic links in it: batchbench creates none, and a link may lead anywhere."""
+    for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            if os.path.islink(path := os.path.join(place, name)):
+            if os.path.islink(path := os.path.join(parent, name)):
                 raise DataError(f"{path} is a link: put the file itself there, or move the folder away")
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """A plain file to read: no link that leads elsewhere, no pipe that would never end."""
+    """Open a regular file for reading; refuses a link, which may lead anywhere, and a pipe, which may never end."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise DataError(f"{path} is not a plain file: restore it from a backup")
+                raise DataError(f"{path} is not a regular file: restore it from a backup")
             yield file
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def content(path: Path) -> bytes:
-    """All that a plain file holds."""
+    """The content of a regular file."""
     with reading(path) as file:
         return file.read()
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that new and renamed files in it survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -146,7 +146,7 @@ def sync(folder: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Say in one line why a file could not be written."""
+    """Turn an OSError into a one-line message that says what to do."""
     try:
         yield
     except OSError as error:
@@ -156,5 +156,5 @@ def explained(path: Path) -> Iterator[None]:
             errno.EACCES: "make the folder writable, or choose another with --home",
             errno.EPERM: "make the folder writable, or choose another with --home",
             errno.EROFS: "choose a writable folder with --home",
-        }.get(error.errno or 0, "mend this and run the same command again")
+        }.get(error.errno or 0, "repair this and run the same command again")
         raise BatchbenchError(f"cannot write {path}: {error.strerror or error}: {advice}") from None

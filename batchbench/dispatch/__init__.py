@@ -1,59 +1,53 @@
 """Stage two: buy the answers that are missing, never twice, never over budget.
 
-The loop has no memory of its own: what is open, answered or owed is what the journal says. Each round finds out what
-has become of open batches, collects those that have ended, and submits more if the queue and the budget allow.
-Every step that could cost money or lose an answer is on disk before it is taken.
+Each round finds out what became of open batches, collects those that have ended, and buys more if the queue and the
+budget allow. Which batches are open, answered or owed is computed from the journal. Every step that could cost money or
+lose an answer is in the journal before it is taken.
 """
 
 from collections.abc import Callable
 from functools import partial
 
 import anyio
+from anyio import to_thread
 
 from batchbench.core.clock import Clock
-from batchbench.dispatch.budget import Common
-from batchbench.dispatch.by_file import bring, export, nonces
+from batchbench.dispatch.budget import Account, Budget
+from batchbench.dispatch.by_file import export, import_results, nonces
 from batchbench.dispatch.collect import collect
-from batchbench.dispatch.late_answers import look_again
-from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, undecided
-from batchbench.dispatch.state import Standing, Wish, Work, begin, together
-from batchbench.dispatch.submit import submit_some
-from batchbench.dispatch.waiting import what_for
+from batchbench.dispatch.late_answers import recheck_missing
+from batchbench.dispatch.plan import Plan, Progress
+from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
+from batchbench.dispatch.state import Dispatch, waiting_for
+from batchbench.dispatch.submit import run_all, submit_some
+from batchbench.providers.interface import Calls, Provider
 from batchbench.runs.events import Cancelling
+from batchbench.runs.folder import Run
 
-__all__ = [
-    "Clock",
-    "Common",
-    "Standing",
-    "Wish",
-    "Work",
-    "bring",
-    "cancel",
-    "dispatch",
-    "export",
-    "nonces",
-    "resolve",
-]
+__all__ = ["Account", "Budget", "Plan", "Progress"]
+__all__ += ["cancel", "dispatch", "export", "import_results", "nonces", "resolve"]
 
 
-async def dispatch(work: Work, stop: anyio.Event, report: Callable[[Standing], None]) -> Standing:
-    """Ask what is missing until nothing is, or until it must not go on; raises what a person has to know.
+async def dispatch(
+    account: Account, provider: Provider, calls: Calls, stop: anyio.Event, report: Callable[[Progress], None]
+) -> Progress:
+    """Buy and collect until no answer is missing, or until the run must stop; then raises the reason.
 
-    Once `stop` is set, nothing new is bought; batches at the provider's are left running.
+    Once `stop` is set, nothing new is bought; batches at the provider keep running.
     """
-    work.report = report
+    current = Dispatch(account, provider, calls, report)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_cancel_when, stop, group.cancel_scope)
-            await _rounds(work)
+            await _rounds(current)
             group.cancel_scope.cancel()
     finally:
-        work.ended = True
-    standing = work.standing()
-    report(standing)
-    if trouble := work.halt or undecided(work):
-        raise trouble
-    return standing
+        account.close()
+    progress = current.progress()
+    report(progress)
+    if reason := current.stop or unresolved(account.run.state):
+        raise reason
+    return progress
 
 
 async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -61,34 +55,41 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _rounds(work: Work) -> None:
-    wish, state = work.wish, work.run.state
-    await begin(work)
-    await stop_copies(work)
-    await look_again(work)
-    pause = work.limits.poll[0]
+async def _rounds(dispatch: Dispatch) -> None:
+    account, state, limits = dispatch.account, dispatch.run.state, dispatch.limits
+    await account.begin()
+    if state.duplicates:
+        await stop_copies(dispatch)
+    if any(batch.stored and batch.stored.missing for batch in state.batches.values()):
+        await recheck_missing(dispatch)
+    pause = limits.poll[0]
     while True:
-        work.report(work.standing())
-        await reconcile(work)
-        ended = await poll(work)
-        busy = await together([partial(collect, work, batch, remote) for batch, remote in ended], work.account.reading)
-        if work.halt is None and not work.strikes:  # who does not know what was bought is not sold more
-            busy |= await submit_some(work)
-        nothing_left = work.halt is not None or not work.unasked
-        if nothing_left and not state.pending():
-            await find_copies(work)
+        dispatch.report(dispatch.progress())
+        dispatch.stop = await reconcile(dispatch) or dispatch.stop
+        ended, stop = await poll(dispatch)
+        dispatch.stop = stop or dispatch.stop
+        steps = [partial(collect, dispatch, batch, remote) for batch, remote in ended]
+        dispatch.stop = await run_all(steps, dispatch.queue.reading) or dispatch.stop
+        submitted = False
+        if dispatch.stop is None:
+            submitted, dispatch.stop = await submit_some(dispatch)
+        if dispatch.stop is not None:
+            account.phase = "collecting"
+        if (dispatch.stop is not None or not account.unasked) and not state.pending():
+            await find_copies(dispatch)
             return
-        if wish.detach and not busy:
+        busy = submitted or bool(ended)
+        if dispatch.plan.detach and not busy:
             return
-        pause = work.limits.poll[0] if busy else min(pause * 1.5, work.limits.poll[1])
+        pause = limits.poll[0] if busy else min(pause * 1.5, limits.poll[1])
         if not busy:
-            await work.pause(pause, what_for(work))
+            await dispatch.pause(pause, waiting_for(dispatch))
 
 
-async def cancel(work: Work) -> int:
-    """Ask the provider to stop every batch of the run; how many were asked for."""
-    running = [batch for batch in work.run.state.open() if batch.state == "created" and batch.remote]
+async def cancel(run: Run, provider: Provider, calls: Calls, clock: Clock) -> int:
+    """Ask the provider to stop every batch of the run; returns how many."""
+    running = [batch for batch in run.state.open() if batch.state == "created" and batch.remote]
     for batch in running:
-        await work.append(Cancelling(at=work.now, nonce=batch.nonce))
-        await stop_batch(work, batch.remote or "")
+        await to_thread.run_sync(run.append, Cancelling(at=clock.now(), nonce=batch.nonce))
+        await stop_batch(provider, calls, batch.remote or "")
     return len(running)

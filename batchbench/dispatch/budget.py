@@ -1,105 +1,207 @@
-"""What runs that are dispatched at the same time have in common: one budget, and one place at each provider's."""
+"""One budget for all runs of a command, and one queue for all runs that use the same key at the same provider.
+
+A run joins the budget before any run buys. From then on its spent and reserved money counts.
+"""
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import anyio
+import msgspec
+from anyio import to_thread
 
-from batchbench.runs.journal import Batch
+from batchbench.core.clock import Clock
+from batchbench.dispatch.plan import Plan, Progress
+from batchbench.providers.interface import Limits
+from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
+from batchbench.runs.folder import Run
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.progress import TODO, count_rows, mark, row_states
 
-if TYPE_CHECKING:
-    from batchbench.dispatch.state import Work
-
-AT_ONCE = 2  # batches encoded, uploaded or read side by side
-
-
-class Common:
-    """One budget over several runs, and the accounts they share; a run alone has it all to itself."""
-
-    def __init__(self, budget: int | None) -> None:
-        self.budget = budget  # micro-dollars for all runs together; null is no limit
-        # Held from counting what is left until the promise is on disk: were another run to count in between, both
-        # could promise the same money.
-        self.deciding = anyio.Lock()
-        self._works: list[Work] = []
-        self._accounts: dict[tuple[str, str | None, bool], Account] = {}
-
-    def join(self, work: "Work") -> "Account":
-        """Take a run in, before any of them buys; the account that it asks through."""
-        self._works.append(work)
-        target = work.run.target
-        name = (target.provider, target.base_url, target.emulated)  # keys come from one variable for each provider
-        account = self._accounts.setdefault(name, Account(work.limits.open_batches))
-        account.works.append(work)
-        return account
-
-    def affordable(self, work: "Work") -> int | None:
-        """Micro-dollars that a run may still promise; null is no limit.
-
-        What is left of the whole budget is the limit that must hold. Within it each run keeps to its part, so that
-        the first to start does not take it all.
-        """
-        if self.budget is None:
-            return None
-        left = self.budget - sum(other.owed() for other in self._works)
-        if len(self._works) == 1:
-            return left
-        wants = [(other.wish.weight, self._need(other)) for other in self._works]
-        part = allowances(self.budget, wants)[self._works.index(work)]
-        return min(left, part - work.owed())
-
-    def _need(self, work: "Work") -> int:
-        """The most a run will have cost when it is done."""
-        return work.owed() + (work.todo() * work.wish.each if work.asking else 0)
-
-    def spent(self) -> int:
-        """Micro-dollars that the answers of all runs have cost."""
-        return sum(work.run.state.spent() for work in self._works)
-
-    def reserved(self) -> int:
-        """Micro-dollars that all runs may still owe."""
-        return sum(work.owed() for work in self._works) - self.spent()
-
-    def pending(self) -> bool:
-        """Whether batches are open whose end may set money free; those of a run that has ended, nobody waits for."""
-        return any(work.run.state.pending() for work in self._works if not work.ended)
+AT_ONCE = 2  # batches encoded, uploaded or read at the same time
 
 
 class Account:
-    """What a provider sees of us: all runs that use one key at one address."""
+    """One run in a budget: what is wanted of it, the state of its rows, and the way to add to its journal."""
 
-    def __init__(self, ceiling: int) -> None:
-        self.works: list[Work] = []
-        self.ceiling = ceiling  # learnt: how many batches the provider queues at once
-        # A batch's requests, and its answers while they are read, are in memory: not for every run at once.
+    def __init__(self, run: Run, plan: Plan, limits: Limits, clock: Clock, budget: "Budget", queue: "Queue") -> None:
+        self.run = run
+        self.plan = plan
+        self.limits = limits
+        self.clock = clock
+        self.budget = budget
+        self.queue = queue
+        self.rows = row_states(run.state, plan.rows, plan.repetitions, rebuy_missing=plan.rebuy_missing)
+        self.attempts = run.state.attempts()
+        self.phase: Literal["buying", "collecting", "closed"] = "buying"  # collecting: its share is left to others
+        self._lock = anyio.Lock()  # the lines of a journal are chained: write them one at a time
+
+    async def append(self, event: AnyEvent) -> None:
+        """Put an event on disk."""
+        async with self._lock:
+            await to_thread.run_sync(self.run.append, event)
+
+    async def begin(self) -> None:
+        """Record what is asked for, and free the rows of batches that were interrupted before their create."""
+        plan, state, now = self.plan, self.run.state, self.clock.now()
+        limit = self.budget.limit
+        asked = Asked(at=now, items=plan.items, repetitions=plan.repetitions, budget=limit, rates=plan.price)
+        if state.asked is None or msgspec.structs.replace(state.asked, at=asked.at) != asked:
+            await self.append(asked)
+        for batch in state.open():
+            if batch.state in ("intent", "uploaded"):
+                await self.reject(batch, "interrupted before it was sent")
+
+    async def reject(self, batch: BatchRecord, reason: str) -> None:
+        """Record that a batch was not bought, and free its rows."""
+        await self.append(Rejected(at=self.clock.now(), nonce=batch.nonce, reason=reason))
+        self.mark(batch, batch.ranges, TODO)
+
+    def mark(self, batch: BatchRecord, ranges: Ranges, value: int) -> None:
+        """Set the state of rows, unless the plan does not ask for this repetition."""
+        if batch.rep < len(self.rows):
+            mark(self.rows[batch.rep], ranges, value)
+
+    def close(self) -> None:
+        """End the run's part in the command: it buys no more, and no other run waits for its batches."""
+        self.phase = "closed"
+
+    @property
+    def unasked(self) -> bool:
+        """Whether some requests are in no batch yet."""
+        return any(TODO in marks for marks in self.rows)
+
+    def todo(self) -> int:
+        """Count the requests that are in no batch yet."""
+        return sum(marks.count(TODO) for marks in self.rows)
+
+    def reserved(self) -> int:
+        """Micro-dollars that the run may still owe."""
+        return self.run.state.reserved(self.clock.now(), self.limits.window)
+
+    def owed(self) -> int:
+        """Micro-dollars spent and reserved."""
+        return self.run.state.spent() + self.reserved()
+
+    def max_cost(self) -> int:
+        """Micro-dollars, an upper bound of what the run will have cost when it has ended."""
+        return self.owed() + (self.todo() * self.plan.max_row_cost if self.phase == "buying" else 0)
+
+    def progress(self, done_at_provider: int = 0, waiting: str = "") -> Progress:
+        """How far the run is."""
+        counts = count_rows(self.rows)
+        return Progress(
+            rows=self.plan.rows * self.plan.repetitions,
+            done=counts.answered,
+            in_flight=counts.in_flight,
+            done_at_provider=done_at_provider,
+            missing=counts.missing,
+            batches=self.run.state.batch_counts(),
+            spent=self.run.state.spent(),
+            reserved=self.reserved(),
+            waiting=waiting,
+        )
+
+
+class Budget:
+    """One budget for all runs of a command."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit  # micro-dollars for all runs together; None is no limit
+        # Held from counting what is left until the reservation is on disk. Otherwise another run could count in
+        # between, and both would reserve the same money.
+        self.reserving = anyio.Lock()
+        self._accounts: list[Account] = []
+        self._queues: dict[tuple[str, str | None, bool], Queue] = {}
+
+    def join(self, run: Run, plan: Plan, limits: Limits, clock: Clock) -> Account:
+        """Count a run's spent and reserved money from now on; call it for every run before any of them buys."""
+        target = run.target
+        name = (target.provider, target.base_url, target.emulated)  # one environment variable per provider has the key
+        queue = self._queues.setdefault(name, Queue(limits.open_batches))
+        account = Account(run, plan, limits, clock, self, queue)
+        self._accounts.append(account)
+        queue.accounts.append(account)
+        return account
+
+    def affordable(self, account: Account) -> int | None:
+        """Micro-dollars that a run may still reserve; None is no limit.
+
+        What is left of the whole budget is the hard limit. Within it each run keeps to its share, so that the first
+        run to start does not take everything.
+        """
+        if self.limit is None:
+            return None
+        left = self.limit - sum(other.owed() for other in self._accounts)
+        if len(self._accounts) == 1:
+            return left
+        needs = [(other.plan.weight, other.max_cost()) for other in self._accounts]
+        share = allowances(self.limit, needs)[self._accounts.index(account)]
+        return min(left, share - account.owed())
+
+    def spent(self) -> int:
+        """Micro-dollars that the answers of all runs have cost."""
+        return sum(account.run.state.spent() for account in self._accounts)
+
+    def reserved(self) -> int:
+        """Micro-dollars that all runs may still owe."""
+        return sum(account.reserved() for account in self._accounts)
+
+    def pending(self) -> bool:
+        """Whether batches are open whose end may free money; batches of a closed run do not count."""
+        return any(account.run.state.pending() for account in self._accounts if account.phase != "closed")
+
+
+class Queue:
+    """The provider's queue, shared by all runs that use one key at one address."""
+
+    def __init__(self, max_batches: int) -> None:
+        self.accounts: list[Account] = []
+        self._max = self._limit = max_batches  # _limit is learnt: how many batches the provider queues at once
+        # A batch's requests, and its answers while they are read, are in memory: limit how many runs do this at once.
         self.submitting = anyio.CapacityLimiter(1)
         self.reading = anyio.CapacityLimiter(AT_ONCE)
 
-    def open(self) -> list[Batch]:
-        """The batches of all runs that take up room; those that a failed run has left behind may do so, too, or not."""
-        staying = [work for work in self.works if not work.ended or work.wish.detach]
-        return [batch for work in staying for batch in work.run.state.pending()]
+    def full(self) -> int:
+        """Expect no more batches than are open: the provider has just refused one; returns how many are open."""
+        count = len(self.open())
+        self._limit = max(1, count)
+        return count
 
-    def room(self, work: "Work") -> int:
-        """How many more batches a run may have: as many as the provider queues, evenly over those who wait."""
-        waiting = [other for other in self.works if other.asking and other.unasked]
-        fair = max(1, self.ceiling // max(1, len(waiting)))
-        return min(self.ceiling - len(self.open()), fair - len(work.run.state.pending()))
+    def stored(self) -> None:
+        """Expect room for one more batch: one has ended."""
+        self._limit = min(self._max, self._limit + 1)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the provider queues fewer batches than we would like, and has no room now."""
+        return self._limit < self._max and len(self.open()) >= self._limit
+
+    def open(self) -> list[BatchRecord]:
+        """The batches of all runs that take up room; a failed run's batches are left out, for they may have ended."""
+        present = [account for account in self.accounts if account.phase != "closed" or account.plan.detach]
+        return [batch for account in present for batch in account.run.state.pending()]
+
+    def room(self, account: Account) -> int:
+        """How many more batches a run may have: the queue is shared evenly between the runs that want to buy."""
+        waiting = [other for other in self.accounts if other.phase == "buying" and other.unasked]
+        fair = max(1, self._limit // max(1, len(waiting)))
+        return min(self._limit - len(self.open()), fair - len(account.run.state.pending()))
 
 
-def allowances(budget: int, wants: Sequence[tuple[float, int]]) -> list[int]:
-    """What each run may have of a budget, from its weight and its need; what one does not need is the others'."""
-    given = [0] * len(wants)
-    left, waiting = budget, [place for place, (_, need) in enumerate(wants) if need > 0]
+def allowances(budget: int, needs: Sequence[tuple[float, int]]) -> list[int]:
+    """Divide a budget between runs by weight, from the (weight, need) of each; what one does not need, others get."""
+    granted = [0] * len(needs)
+    left, waiting = budget, [index for index, (_, need) in enumerate(needs) if need > 0]
     while waiting:
-        weights = {place: Fraction(wants[place][0]) for place in waiting}  # exact: to the micro-dollar
-        parts = {place: int(left * weights[place] / sum(weights.values())) for place in waiting}
-        content = [place for place in waiting if wants[place][1] <= parts[place]]
-        if not content:
-            return [parts.get(place, amount) for place, amount in enumerate(given)]
-        for place in content:
-            given[place] = wants[place][1]
-            left -= wants[place][1]
-        waiting = [place for place in waiting if place not in content]
-    return given
+        weights = {index: Fraction(needs[index][0]) for index in waiting}  # exact, to the micro-dollar
+        shares = {index: int(left * weights[index] / sum(weights.values())) for index in waiting}
+        satisfied = [index for index in waiting if needs[index][1] <= shares[index]]
+        if not satisfied:
+            return [shares.get(index, amount) for index, amount in enumerate(granted)]
+        for index in satisfied:
+            granted[index] = needs[index][1]
+            left -= needs[index][1]
+        waiting = [index for index in waiting if index not in satisfied]
+    return granted

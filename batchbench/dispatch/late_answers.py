@@ -1,109 +1,102 @@
-"""Coming back: answers that a provider did not hand out with the rest may turn up, for as long as it keeps results.
+"""Fetch missing answers that the provider delivers late: it keeps results for some weeks.
 
-At a start, batches that were stored with rows missing are looked at again, but not within a day of a look that was in
-vain, unless what they lack is about to be bought again. What is new is kept beside what was there; what was there is
-never touched. Nothing is asked, so nothing can be paid for twice.
+A start fetches the results of stored batches with missing rows once more. It skips batches that were rechecked without
+result within a day, unless their missing rows are about to be bought again. New answers are kept beside the old ones,
+which are never changed. Nothing is asked, so nothing can be paid for twice.
 """
 
 import msgspec
 import polars as pl
 from anyio import to_thread
 
-from batchbench.dispatch.collect import ask_again, most_bytes
-from batchbench.dispatch.state import Work
-from batchbench.runs import results
+from batchbench.dispatch.collect import ask_again, max_bytes
+from batchbench.dispatch.state import Dispatch
 from batchbench.runs.answers import file_part
-from batchbench.runs.events import Late, Looked, Part, Ranges
+from batchbench.runs.events import Late, Looked, Part
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import Batch
-from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges
-from batchbench.runs.results import Segment
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges, rows_of
+from batchbench.runs.results import Segment, write_answers
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
-AGAIN = 86_400.0  # seconds after a look in vain; results are large, and most that are lost stay so
-SUFFIX = "late"  # of the names of files; there may be more than one such look at a batch
+RECHECK_AFTER = 86_400.0  # seconds; results are large, and most missing answers stay missing
+SUFFIX = "late"  # in file names, followed by how many rechecks of the batch found something before
 
 
-async def look_again(work: Work) -> None:
-    """Fetch the results of batches that lack some once more, and keep what is new."""
-    for batch in list(work.run.state.batches.values()):
-        in_vain = 0 <= work.now - batch.looked < AGAIN and not work.wish.rebuy_missing
-        if batch.stored and batch.remote and not in_vain and _wanted(work, batch):
-            await _look(work, batch)
+async def recheck_missing(dispatch: Dispatch) -> None:
+    """Fetch the results of batches that lack rows once more, and keep what is new."""
+    for batch in list(dispatch.run.state.batches.values()):
+        recent = 0 <= dispatch.now() - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
+        if batch.stored and batch.remote and not recent and _still_missing(dispatch, batch):
+            await _recheck(dispatch, batch)
 
 
-def _wanted(work: Work, batch: Batch) -> list[int]:
-    """The rows that a batch lacks and that nobody else has answered or been asked since."""
-    marks = work.rows[batch.rep] if batch.rep < len(work.rows) else b""
-    lacked = [row for start, stop in batch.stored.missing for row in range(start, stop)] if batch.stored else []
-    return [row for row in lacked if row < len(marks) and marks[row] in (MISSING, TODO)]
+def _still_missing(dispatch: Dispatch, batch: BatchRecord) -> list[int]:
+    """The rows that a batch lacks, and that no other batch has answered or carries now."""
+    rows = dispatch.account.rows
+    marks = rows[batch.rep] if batch.rep < len(rows) else b""
+    lacking = rows_of(batch.stored.missing) if batch.stored else []
+    return [row for row in lacking if row < len(marks) and marks[row] in (MISSING, TODO)]
 
 
-async def _look(work: Work, batch: Batch) -> None:
+async def _recheck(dispatch: Dispatch, batch: BatchRecord) -> None:
     try:
-        remote = await work.provider.get(work.api, batch.remote or "")
+        remote = await dispatch.provider.get(dispatch.calls, batch.remote or "")
     except (ProviderError, msgspec.DecodeError):
-        return  # the provider keeps results for some weeks; then nothing can be done any more
+        return  # the provider may have deleted it by now
     if remote.state != "ended":
         return
     number = sum(SUFFIX in part.file for part in batch.stored.parts) if batch.stored else 0
-    fresh: list[Part] = []
-    for name, path in remote.parts:
-        part = await _fetched(work, batch, f"{name}-{SUFFIX}{number}", path)
-        if part is not None:
-            fresh.append(part)
-    if not await _keep(work, batch, fresh, number):
-        for part in fresh:  # the same as before: the first copy is the record
-            (work.run.folder / part.file).unlink()
-        if len(fresh) == len(remote.parts):
-            await work.append(Looked(at=work.now, nonce=batch.nonce))
+    fetched = [await _fetch(dispatch, batch, f"{name}-{SUFFIX}{number}", path) for name, path in remote.parts]
+    parts = [part for part in fetched if part is not None]
+    if not await _keep_new(dispatch, batch, parts, number):
+        for part in parts:  # nothing new: the first copy is the record
+            (dispatch.run.folder / part.file).unlink()
+        if len(parts) == len(remote.parts):
+            await dispatch.append(Looked(at=dispatch.now(), nonce=batch.nonce))
 
 
-async def _fetched(work: Work, batch: Batch, name: str, path: str) -> Part | None:
-    """One result file, sealed under a name of its own; null if the provider does not give it. A killed look left it."""
-    file = work.run.raw(batch.nonce, name)
+async def _fetch(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
+    """Put one result file on disk; None if the provider has no such file. It may exist from an interrupted recheck."""
+    file = dispatch.run.raw(batch.nonce, name)
     if file.exists():
-        return await to_thread.run_sync(file_part, file, work.run.folder)
-    segment = Segment(work.run, batch.nonce, name)
+        return await to_thread.run_sync(file_part, file, dispatch.run.folder)
+    segment = Segment(dispatch.run, batch.nonce, name)
     try:
-        await work.api.download(path, segment.take, most_bytes(work, batch))
+        await dispatch.calls.download(path, segment.take, max_bytes(dispatch, batch))
     except (Refused, Incomplete, *FAILURES):
         segment.drop()
         return None
     return await to_thread.run_sync(segment.seal)
 
 
-async def _keep(work: Work, batch: Batch, fresh: list[Part], number: int) -> bool:
-    """Put answers that were missing on disk; whether there were any."""
+async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], number: int) -> bool:
+    """Store answers that were missing; returns whether there were any."""
     stored = batch.stored
     if stored is None or not fresh:
         return False
     raw = [part for part in stored.parts if part.file.startswith("raw/")]
-    paths = [work.run.folder / part.file for part in [*raw, *fresh]]
-    found = await to_thread.run_sync(ingest, paths, batch, work.provider, work.wish.price)
-    wanted = _wanted(work, batch)
-    answers = found.answers.filter(pl.col("id").is_in(wanted))
-    undone = sorted(set(_rows(found.again)) & set(wanted))
-    if answers.is_empty() and not undone:
+    paths = [dispatch.run.folder / part.file for part in [*raw, *fresh]]
+    found = await to_thread.run_sync(ingest, paths, batch, dispatch.provider, dispatch.plan.price)
+    missing = _still_missing(dispatch, batch)
+    answers = found.answers.filter(pl.col("id").is_in(missing))
+    unprocessed = sorted(set(rows_of(found.again)) & set(missing))
+    if answers.is_empty() and not unprocessed:
         return False
-    kept = await to_thread.run_sync(results.write_answers, work.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
-    settled = {*answers["id"], *undone}
+    written = await to_thread.run_sync(write_answers, dispatch.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
+    settled = {*answers["id"], *unprocessed}
     late = Late(
-        at=work.now,
+        at=dispatch.now(),
         nonce=batch.nonce,
-        parts=[*fresh, kept],
-        again=as_ranges(undone),
-        missing=as_ranges([row for row in _rows(stored.missing) if row not in settled]),
+        parts=[*fresh, written],
+        again=as_ranges(unprocessed),
+        missing=as_ranges([row for row in rows_of(stored.missing) if row not in settled]),
         quarantined=0,
         outcomes=dict(answers["outcome"].value_counts().sort("outcome").rows()),
         cost=found.cost,
     )
-    await work.append(late)
-    work.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
-    ask_again(work, batch, late.again)
+    await dispatch.append(late)
+    dispatch.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
+    ask_again(dispatch, batch, late.again)
     return True
-
-
-def _rows(ranges: Ranges) -> list[int]:
-    return [row for start, stop in ranges for row in range(start, stop)]

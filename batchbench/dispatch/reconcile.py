@@ -1,267 +1,274 @@
-"""Finding out: what became of batches at the provider's, and of creates that were sent and never answered."""
+"""Find out what became of batches at the provider, and of creates that were sent and not answered."""
 
 import msgspec
 
 from batchbench.dispatch.budget import AT_ONCE
-from batchbench.dispatch.state import SKEW, Work, refuse
+from batchbench.dispatch.state import SKEW, Dispatch, Stop
 from batchbench.errors import BatchbenchError, UnresolvedError
-from batchbench.providers.interface import Remote
+from batchbench.providers.interface import Calls, Provider, Remote
 from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
+from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord, RunState
 from batchbench.runs.progress import TODO
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 from batchbench.transport.retry import GIVE_UP_AFTER
 
-STRIKES = 3  # how often a batch may be unknown to its provider before a person is asked
-OVERDUE = 3600.0  # seconds after its own end at which a batch that goes on is worth a word
+NOT_FOUND_LIMIT = 3  # 404 replies to a batch's id after which a person has to decide
+OVERDUE = 3600.0  # seconds past its announced end after which a running batch is reported
 
 
-async def poll(work: Work) -> list[tuple[Batch, Remote]]:
-    """What has become of the batches at the provider's; those that have ended."""
-    ended: list[tuple[Batch, Remote]] = []
-    waiting = [batch for batch in work.run.state.open() if batch.state in ("created", "ended") and batch.remote]
-    waiting = [batch for batch in waiting if work.due.get(batch.nonce, 0.0) <= work.uptime]
-    if not waiting:
-        return ended
-    seen: dict[str, Remote] = {}
-    if len(waiting) > AT_ONCE:
-        since = min(batch.intended for batch in waiting) - SKEW
-        seen = {remote.id: remote for remote in await listing(work, since) or []}
-    for batch in waiting:
-        remote = seen.get(batch.remote or "") or await look(work, batch)
-        if remote is None:
+async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], Stop]:
+    """Ask the provider about its open batches; returns those that have ended."""
+    ended: list[tuple[BatchRecord, Remote]] = []
+    stop: Stop = None
+    batches = [batch for batch in dispatch.run.state.open() if batch.state in ("created", "ended") and batch.remote]
+    batches = [batch for batch in batches if dispatch.watches[batch.nonce].fetch_at <= dispatch.uptime()]
+    listed: dict[str, Remote] = {}
+    if len(batches) > AT_ONCE:  # one listing takes fewer calls
+        since = min(batch.intended for batch in batches) - SKEW
+        listed = {remote.id: remote for remote in await list_batches(dispatch, since) or []}
+    for batch in batches:
+        remote = listed.get(batch.remote or "") or await _get(dispatch, batch)
+        if not isinstance(remote, Remote):
+            stop = remote or stop
             continue
-        work.progress[batch.nonce] = min(remote.done, batch.rows)
-        if remote.expires is not None and (work.api.provider_time() or work.now) > remote.expires + OVERDUE:
-            work.overdue.add(batch.nonce)
-        if remote.state == "rejected" and not _blames_some(batch, remote):
-            await refuse(work, batch, remote.problem)
+        watch = dispatch.watches[batch.nonce]
+        watch.not_found_since = watch.unreadable_since = None
+        watch.not_found_count = 0
+        watch.done = min(remote.done, batch.rows)
+        if remote.expires is not None and (dispatch.calls.provider_time() or dispatch.now()) > remote.expires + OVERDUE:
+            watch.overdue = True
+        if remote.state == "rejected" and not _blames_some_lines(batch, remote):
+            await dispatch.account.reject(batch, remote.problem)
             problem = BatchbenchError(f"the provider rejected batch {remote.id}: {remote.problem}")
-            if remote.slot:
-                await queue_full(work, batch, problem)
-            else:
-                work.halt = problem
+            stop = (await queue_full(dispatch, batch, problem) if remote.slot else problem) or stop
         elif remote.state != "running":
             if batch.state != "ended":
-                await work.append(Ended(at=work.now, nonce=batch.nonce, state=remote.provider_status))
-            ended.append((work.run.state.batches[batch.nonce], remote))
-    return ended
+                await dispatch.append(Ended(at=dispatch.now(), nonce=batch.nonce, status=remote.provider_status))
+            ended.append((dispatch.run.state.batches[batch.nonce], remote))
+    return ended, stop
 
 
-def _blames_some(batch: Batch, remote: Remote) -> bool:
-    """Whether a rejected batch would have been accepted without some of its requests, as far as one can tell."""
+def _blames_some_lines(batch: BatchRecord, remote: Remote) -> bool:
+    """Whether a batch was rejected for some of its lines only, so that it would have been accepted without them."""
     lines = remote.refused
     return 0 < len(lines) < batch.rows and all(1 <= number <= batch.rows for number in lines)
 
 
-async def look(work: Work, batch: Batch) -> Remote | None:
-    """One batch by its id; a provider that does not know it, again and again, is a case for a person."""
+async def _get(dispatch: Dispatch, batch: BatchRecord) -> Remote | BatchbenchError | None:
+    """Ask about one batch by its id; an error is a reason to stop, None means to ask again later."""
+    watch = dispatch.watches[batch.nonce]
     try:
-        remote = await work.provider.get(work.api, batch.remote or "")
+        return await dispatch.provider.get(dispatch.calls, batch.remote or "")
     except ProviderError as error:
         if error.status != 404:
             raise
-        strikes = work.strikes.setdefault(batch.nonce, [])
-        strikes.append(work.uptime)
-        if len(strikes) >= STRIKES and work.uptime >= strikes[0] + work.limits.settle:
-            await unresolved(work, batch, "the provider does not know the batch any more", [batch.remote or ""])
-        return None
+        lasted = watch.not_found(dispatch.uptime())
+        if watch.not_found_count >= NOT_FOUND_LIMIT and lasted >= dispatch.limits.settle:
+            reason = "the provider does not know the batch any more"
+            return await leave_unresolved(dispatch, batch, reason, [batch.remote or ""])
     except msgspec.DecodeError as error:
-        _nonsense(work, batch.nonce, f"what the provider says of batch {batch.remote}", error)
-        return None
-    work.strikes.pop(batch.nonce, None)
-    work.nonsense_since.pop(batch.nonce, None)
-    return remote
+        watch.unreadable_since = watch.unreadable_since or dispatch.uptime()
+        _check_patience(dispatch, watch.unreadable_since, f"what the provider says of batch {batch.remote}", error)
+    return None
 
 
-async def listing(work: Work, since: float) -> list[Remote] | None:
-    """Every batch since then; null if the answer made no sense, so that nothing may be concluded from it."""
+async def list_batches(dispatch: Dispatch, since: float) -> list[Remote] | None:
+    """List every batch created since then; None if the list cannot be read, so that it proves nothing."""
     try:
-        found = await work.provider.listing(work.api, since)
+        remotes = await dispatch.provider.listing(dispatch.calls, since)
     except (msgspec.DecodeError, ProviderError) as error:
-        if isinstance(error, ProviderError) and error.status not in (400, 404):  # which is what a lost cursor gets
+        if isinstance(error, ProviderError) and error.status not in (400, 404):  # the replies to a lost page cursor
             raise
-        _nonsense(work, "", "the provider's list of batches", error)
+        dispatch.list_unreadable_since = dispatch.list_unreadable_since or dispatch.uptime()
+        _check_patience(dispatch, dispatch.list_unreadable_since, "the provider's list of batches", error)
         return None
-    work.nonsense_since.pop("", None)
-    return found
+    dispatch.list_unreadable_since = None
+    return remotes
 
 
-def _nonsense(work: Work, about: str, what: str, error: Exception) -> None:
-    """Bear with replies that cannot be understood, but not for ever."""
-    if work.uptime - work.nonsense_since.setdefault(about, work.uptime) > GIVE_UP_AFTER:
+def _check_patience(dispatch: Dispatch, since: float, what: str, error: Exception) -> None:
+    """Raise if replies have been unreadable for too long."""
+    if dispatch.uptime() - since > GIVE_UP_AFTER:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
-async def queue_full(work: Work, batch: Batch, problem: BatchbenchError) -> None:
-    """Wait for one of our batches to end; if there is none, ask for less, and in the end give up."""
-    others = len(work.account.open())
-    work.account.ceiling = max(1, others)
-    if others:
-        return
-    work.full_since = work.full_since or work.uptime
-    if batch.rows == 1 and work.uptime - work.full_since > GIVE_UP_AFTER:
-        work.halt = problem
-    work.modest = max(1, batch.rows // 2)
-    await work.pause(work.limits.poll[1], "room in the provider's queue")
+async def queue_full(dispatch: Dispatch, batch: BatchRecord, problem: BatchbenchError) -> Stop:
+    """Wait until one of our batches ends. If none is open, try smaller batches, and give up in the end."""
+    if dispatch.queue.full():
+        return None
+    lasted = dispatch.size.queue_full(batch.rows, dispatch.uptime())
+    await dispatch.pause(dispatch.limits.poll[1], "room in the provider's queue")
+    return problem if batch.rows == 1 and lasted > GIVE_UP_AFTER else None
 
 
-async def reconcile(work: Work) -> None:
+async def reconcile(dispatch: Dispatch) -> Stop:
     """Find out what became of creates that were sent and not answered, before anything new is bought."""
-    unknown = [batch for batch in work.run.state.open() if batch.state == "creating"]
-    if not unknown:
-        return
-    asked_at, knows_the_time = work.uptime, work.api.provider_time() is not None
-    settled = {batch.nonce for batch in unknown if work.unanswered_for(batch) >= work.limits.settle}
-    remotes = await listing(work, min(map(work.sent_there, unknown)))
+    unanswered = [batch for batch in dispatch.run.state.open() if batch.state == "creating"]
+    if not unanswered:
+        return None
+    asked_at, provider_time_known = dispatch.uptime(), dispatch.calls.provider_time() is not None
+    settled = {batch.nonce for batch in unanswered if dispatch.unanswered_for(batch) >= dispatch.limits.settle}
+    remotes = await list_batches(dispatch, min(map(dispatch.sent_by_provider_clock, unanswered)))
     if remotes is None:
-        return
-    taken = {batch.remote for batch in work.run.state.batches.values() if batch.remote}
-    strangers = [remote for remote in remotes if remote.id not in taken | work.run.state.foreign]
-    for batch in unknown:
-        mine, perhaps = await _ours(work, batch, strangers)
-        if mine:
-            await _adopt(work, batch, mine)
-        elif not perhaps and batch.nonce in settled and knows_the_time:
-            # Twice, and both asked for after anything accepted must have shown: then it was never accepted.
-            silences = work.silences.setdefault(batch.nonce, [])
-            if silences and batch.sent and batch.sent.key not in ("", work.signature):
-                about = f"a batch of {batch.rows} requests"
-                await unresolved(work, batch, "not listed, but it was sent with another key than this one", [about])
-            elif silences and asked_at >= silences[0] + min(60.0, work.limits.settle):
-                await work.append(Void(at=work.now, nonce=batch.nonce, reason="in no listing after the settle time"))
-                work.mark(batch, batch.ranges, TODO)
-            elif not silences:
-                silences.append(asked_at)
+        return None
+    claimed = {batch.remote for batch in dispatch.run.state.batches.values() if batch.remote}
+    unclaimed = [remote for remote in remotes if remote.id not in claimed | dispatch.run.state.foreign]
+    stop: Stop = None
+    for batch in unanswered:
+        ours, running, unreadable = await _match(dispatch, batch, unclaimed)
+        if ours:
+            await _adopt(dispatch, batch, ours)
+        elif unreadable and dispatch.unanswered_for(batch) > dispatch.limits.settle + GIVE_UP_AFTER:
+            stop = await leave_unresolved(dispatch, batch, "a batch that may be it cannot be read", unreadable)
+        elif not running and not unreadable and batch.nonce in settled and provider_time_known:
+            stop = await _absent(dispatch, batch, asked_at) or stop
+    return stop
 
 
-async def _ours(work: Work, batch: Batch, strangers: list[Remote]) -> tuple[list[Remote], bool]:
-    """The batches that this intent made, and whether some may yet turn out to be its own."""
-    if work.provider.names_batches:
-        return [r for r in strangers if r.nonce == batch.nonce or (r.file is not None and r.file == batch.file)], False
-    mine, perhaps = [], False
-    unreadable: list[str] = []
-    for remote in strangers:
-        # A provider that counts nothing says nothing about the size.
-        if remote.total not in (batch.rows, 0, None) or remote.created < work.sent_there(batch):
+async def _absent(dispatch: Dispatch, batch: BatchRecord, listed_at: float) -> Stop:
+    """A create is not in a listing that shows everything accepted. Two such listings prove that it was not accepted."""
+    watch = dispatch.watches[batch.nonce]
+    if watch.absent_since is None:
+        watch.absent_since = listed_at
+    elif batch.sent and batch.sent.key not in ("", dispatch.calls.signature(dispatch.run.state.run)):
+        reason = "not listed, but it was sent with another key than this one"
+        return await leave_unresolved(dispatch, batch, reason, [f"a batch of {batch.rows} requests"])
+    elif listed_at >= watch.absent_since + min(60.0, dispatch.limits.settle):
+        reason = "in no listing after the settle time"
+        await dispatch.append(Void(at=dispatch.now(), nonce=batch.nonce, reason=reason))
+        dispatch.mark(batch, batch.ranges, TODO)
+    return None
+
+
+async def _match(
+    dispatch: Dispatch, batch: BatchRecord, unclaimed: list[Remote]
+) -> tuple[list[Remote], bool, list[str]]:
+    """Which batches this create made; whether one that still runs may be it; which ended ones cannot be read."""
+    if dispatch.provider.names_batches:
+        files = {batch.file} - {None}
+        return [remote for remote in unclaimed if remote.nonce == batch.nonce or remote.file in files], False, []
+    ours, running, unreadable = [], False, list[str]()
+    for remote in unclaimed:
+        # A provider may report no size at all.
+        if remote.total not in (batch.rows, 0, None) or remote.created < dispatch.sent_by_provider_clock(batch):
             continue
         if remote.state != "ended":
-            perhaps = True  # only the ids in its results can prove whose it is
+            running = True  # only the ids in its results can prove whose it is
             continue
-        nonces = await _nonces(work, remote)
+        nonces = await _nonces(dispatch, remote)
         if batch.nonce in nonces:
-            mine.append(remote)
+            ours.append(remote)
         elif not nonces:
-            perhaps = True
             unreadable.append(remote.id)
-        elif not nonces & work.run.state.batches.keys():
-            await work.append(Foreign(at=work.now, remote=remote.id))
-    if unreadable and not mine and work.unanswered_for(batch) > work.limits.settle + GIVE_UP_AFTER:
-        await unresolved(work, batch, "a batch that may be it cannot be read", unreadable)
-    return mine, perhaps
+        elif not nonces & dispatch.run.state.batches.keys():
+            await dispatch.append(Foreign(at=dispatch.now(), remote=remote.id))
+    return ours, running, unreadable
 
 
-async def _nonces(work: Work, remote: Remote) -> set[str]:
-    """Whose answers an ended batch holds: not one line decides, for any one may be damaged."""
+async def _nonces(dispatch: Dispatch, remote: Remote) -> set[str]:
+    """The nonces in the first results of an ended batch: of several lines, for one may be damaged."""
     try:
-        beginning = await work.api.read_start(remote.parts[0][1])
+        beginning = await dispatch.calls.read_start(remote.parts[0][1])
     except (Refused, Incomplete, *FAILURES):
         return set()
     return {found.decode().partition("-")[0] for found in CUSTOM_ID.findall(beginning)}
 
 
-async def _adopt(work: Work, batch: Batch, mine: list[Remote]) -> None:
-    """Take over what was bought; more than one copy is somebody else's doing, and is stopped."""
-    first, *others = sorted(mine, key=lambda remote: (remote.created, remote.id))
-    for other in others:
-        await _disown(work, batch, other.id)
-    # Last, because from here on nobody looks for this batch any more.
-    await work.append(Created(at=work.now, nonce=batch.nonce, remote=first.id, found=True))
+async def _adopt(dispatch: Dispatch, batch: BatchRecord, ours: list[Remote]) -> None:
+    """Record which batch a create made. Something between us and the provider made any others: cancel them."""
+    first, *copies = sorted(ours, key=lambda remote: (remote.created, remote.id))
+    for copy in copies:
+        await _disown(dispatch, batch, copy.id)
+    # Last, because from here on this create is not looked for any more.
+    await dispatch.append(Created(at=dispatch.now(), nonce=batch.nonce, remote=first.id, found=True))
 
 
-async def _disown(work: Work, batch: Batch, remote: str) -> None:
-    """Note a second copy of a batch, once, and have it stopped."""
-    if remote not in {duplicate.remote for duplicate in work.run.state.duplicates}:
-        await work.append(Duplicate(at=work.now, nonce=batch.nonce, remote=remote, reserve=batch.reserve))
-    await stop_batch(work, remote)
+async def _disown(dispatch: Dispatch, batch: BatchRecord, remote: str) -> None:
+    """Record a second copy of a batch, once, and cancel it."""
+    if remote not in {duplicate.remote for duplicate in dispatch.run.state.duplicates}:
+        await dispatch.append(Duplicate(at=dispatch.now(), nonce=batch.nonce, remote=remote, reserve=batch.reserve))
+    await stop_batch(dispatch.provider, dispatch.calls, remote)
 
 
-async def stop_copies(work: Work) -> None:
-    """Stop the copies that are known and may still run: who noted them may have been killed before it could."""
-    for copy in work.run.state.duplicates:
-        if work.now - copy.at < work.limits.window:
-            await stop_batch(work, copy.remote)
+async def stop_copies(dispatch: Dispatch) -> None:
+    """Cancel known copies that may still run: the process that recorded them may have been killed before it could."""
+    for copy in dispatch.run.state.duplicates:
+        if dispatch.now() - copy.at < dispatch.limits.window:
+            await stop_batch(dispatch.provider, dispatch.calls, copy.remote)
 
 
-async def find_copies(work: Work) -> None:
-    """Look for batches of ours that we do not know: made by somebody between us and the provider.
+async def find_copies(dispatch: Dispatch) -> None:
+    """Find and cancel copies of our batches that something between us and the provider has made.
 
-    Where only results tell whose a batch is, one of a size of ours is given a little time to end.
+    If only results tell whose a batch is, a running batch of one of our sizes gets a little time to end.
     """
-    until = work.uptime + work.limits.poll[1]
-    while work.collected and await _some_still_run(work) and work.uptime < until:
-        await work.pause(work.limits.poll[0], "a batch that may be a copy of ours to end")
+    until = dispatch.uptime() + dispatch.limits.poll[1]
+    while dispatch.collected and await _cancel_copies(dispatch) and dispatch.uptime() < until:
+        await dispatch.pause(dispatch.limits.poll[0], "a batch that may be a copy of ours to end")
 
 
-async def _some_still_run(work: Work) -> bool:
-    """Disown the copies there are; whether some batch may yet turn out to be one."""
-    state, perhaps = work.run.state, False
+async def _cancel_copies(dispatch: Dispatch) -> bool:
+    """Cancel the copies in the provider's list; returns whether a running batch may be one, too."""
+    state, undecided = dispatch.run.state, False
     known = {batch.remote for batch in state.batches.values()} | {copy.remote for copy in state.duplicates}
     sizes = {batch.rows for batch in state.batches.values()}
-    for remote in await listing(work, min(work.collected)) or []:
+    for remote in await list_batches(dispatch, min(dispatch.collected)) or []:
         nonces = {remote.nonce or ""}
         if remote.id in known | state.foreign:
             continue
-        if not work.provider.names_batches:
+        if not dispatch.provider.names_batches:
             if remote.total not in sizes:
                 continue
             if remote.state != "ended":
-                perhaps = True
+                undecided = True
                 continue
-            nonces = await _nonces(work, remote)
+            nonces = await _nonces(dispatch, remote)
         ours = [state.batches[nonce] for nonce in nonces if nonce in state.batches]
         if ours and ours[0].state != "creating":
-            await _disown(work, ours[0], remote.id)
-        elif nonces and not ours and not work.provider.names_batches:
-            await work.append(Foreign(at=work.now, remote=remote.id))
-    return perhaps
+            await _disown(dispatch, ours[0], remote.id)
+        elif nonces and not ours and not dispatch.provider.names_batches:
+            await dispatch.append(Foreign(at=dispatch.now(), remote=remote.id))
+    return undecided
 
 
-async def stop_batch(work: Work, remote: str) -> None:
-    """Ask for a batch to be cancelled; one that has ended needs no stopping."""
+async def stop_batch(provider: Provider, calls: Calls, remote: str) -> None:
+    """Ask the provider to cancel a batch, unless it has ended."""
     try:
-        await work.provider.cancel(work.api, remote)
+        await provider.cancel(calls, remote)
     except ProviderError as error:
         if error.status not in (400, 404, 409):
             raise
 
 
-async def unresolved(work: Work, batch: Batch, reason: str, candidates: list[str]) -> None:
-    """Leave a batch to a person."""
-    await work.append(Unresolved(at=work.now, nonce=batch.nonce, reason=reason, candidates=candidates))
-    work.halt = undecided(work)
+async def leave_unresolved(dispatch: Dispatch, batch: BatchRecord, reason: str, candidates: list[str]) -> Stop:
+    """Record that a person has to decide what became of a batch."""
+    await dispatch.append(Unresolved(at=dispatch.now(), nonce=batch.nonce, reason=reason, candidates=candidates))
+    return unresolved(dispatch.run.state)
 
 
-def undecided(work: Work) -> UnresolvedError | None:
-    """What a person has to decide; null if nothing."""
-    waiting = [batch for batch in work.run.state.open() if batch.state == "unresolved"]
+def unresolved(state: RunState) -> UnresolvedError | None:
+    """What a person has to decide; None if nothing."""
+    waiting = [batch for batch in state.open() if batch.state == "unresolved"]
     if not waiting:
         return None
     first = waiting[0]
-    told = f"batch {first.nonce}: {first.word} ({', '.join(first.candidates)})"
+    text = f"batch {first.nonce}: {first.reason} ({', '.join(first.candidates)})"
     others = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-    return UnresolvedError(f"{told}{others}: see `batchbench status`, then settle it with --resolve")
+    return UnresolvedError(f"{text}{others}: see `batchbench status`, then settle it with --resolve")
 
 
-async def resolve(work: Work, nonce: str, answer: str) -> None:
-    """Take a person's word for what became of a batch: `void`, or its id at the provider's."""
-    batch = work.run.state.batches.get(nonce)
+def resolve(run: Run, nonce: str, answer: str, now: float) -> None:
+    """Record what a person says about a batch: `void`, or its id at the provider.
+
+    Call it before the run joins a budget. A batch of another run, or one that is settled, is left as it is.
+    """
+    batch = run.state.batches.get(nonce)
     if batch is None or batch.state not in ("unresolved", "creating", "exported"):
-        return  # another run's, or settled long ago
+        return
     if answer == "void":
-        await work.append(Void(at=work.now, nonce=nonce, reason="said by the user"))
-        work.mark(batch, batch.ranges, TODO)
+        run.append(Void(at=now, nonce=nonce, reason="said by the user"))
     else:
-        await work.append(Created(at=work.now, nonce=nonce, remote=answer, found=True))
+        run.append(Created(at=now, nonce=nonce, remote=answer, found=True))

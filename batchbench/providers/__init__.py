@@ -9,9 +9,9 @@ from batchbench.providers.target import PROVIDERS
 __all__ = ["Provider", "Remote", "load"]
 
 
-def load(name: str) -> Provider:
+def load_provider(name: str) -> Provider:
     """The provider called `name`."""
-    if name not in PROVIDERS or name == "sim":  # which is no API of its own
+    if name not in PROVIDERS or name == "sim":  # the emulator answers as one of the others
         raise unknown("provider", name, PROVIDERS)
     provider: Provider = importlib.import_module(f"{__name__}.{name}").PROVIDER
     return provider

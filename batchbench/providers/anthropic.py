@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches: one call carries all requests, one file of results comes back."""
+"""Anthropic's Message Batches: one call sends all requests, one file has all results."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,16 +11,17 @@ from batchbench.providers.interface import Http, Limits, Line, Problem, Provider
 from batchbench.providers.target import Target
 
 PATH = "/v1/messages/batches"
-VERSION = "2023-06-01"  # the version under which older models still take sampling parameters
-# Families that take temperature and top_p; newer ones accept their defaults only.
+VERSION = "2023-06-01"  # with this version, older models accept sampling parameters
+# Families that accept temperature and top_p; the others accept only the defaults.
 SAMPLED = ("claude-3", "claude-haiku-4", "claude-sonnet-4", "claude-opus-4")
 UNSAMPLED = ("claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-7", "claude-sonnet-4-8")
+PERMANENT = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")  # types of errors
 
 
 def check(target: Target) -> None:
-    """Refuse parameters that the API does not have."""
+    """Refuse parameters that the API or the model does not accept."""
     if target.top_logprobs is not None:
-        raise UsageError("anthropic gives no log-probabilities: use another provider, or a form of the probe without")
+        raise UsageError("anthropic gives no log-probabilities: use another provider or another form of the probe")
     sampled = target.model.startswith(SAMPLED) and not target.model.startswith(UNSAMPLED)
     for name in ("temperature", "top_p"):
         if getattr(target, name) is not None and not sampled and not target.emulated:
@@ -28,7 +29,7 @@ def check(target: Target) -> None:
 
 
 def encoder(target: Target) -> Callable[[str, str], bytes]:
-    """Requests differ in their id and prompt only, so the rest is written once."""
+    """Requests differ only in id and prompt, so the rest is encoded once."""
     head, tail = _around_prompt(target)
     middle, end = b'","params":' + head, tail + b"}"
     encode = msgspec.json.Encoder().encode
@@ -40,16 +41,17 @@ def encoder(target: Target) -> Callable[[str, str], bytes]:
 
 
 def _around_prompt(target: Target) -> tuple[bytes, bytes]:
+    """A message's body before and after the prompt."""
     parameters: dict[str, object] = {"model": target.model, "max_tokens": target.max_tokens}
     optional = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
     parameters |= {name: value for name, value in optional.items() if value is not None}
     whole = {**parameters, "messages": [{"role": "user", "content": "\0"}]}
-    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt stands last
+    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt is last
     return head, tail
 
 
 async def create(http: Http, nonce: str, file: str | None, requests: Sequence[bytes]) -> Remote:  # noqa: ARG001
-    """Buy the batch; nothing about it but its requests' ids says that it is ours."""
+    """Buy the batch; only the ids of its requests show later that it is ours."""
     parts = [b'{"requests":[']
     for request in requests:
         parts += [request, b","]
@@ -58,49 +60,64 @@ async def create(http: Http, nonce: str, file: str | None, requests: Sequence[by
 
 
 async def get(http: Http, batch: str) -> Remote:
-    """One batch."""
+    """Read one batch."""
     return read(await http.get(f"{PATH}/{batch}"))
 
 
 def read(content: bytes) -> Remote:
-    """A batch as the API tells of it."""
-    return _remote(decoded(content, _Batch))
+    """Decode a batch object."""
+    batch = decoded(content, _Batch)
+    counts = batch.request_counts
+    status = batch.processing_status.lower()
+    ended = status == "ended"
+    return Remote(
+        id=batch.id,
+        state="ended" if ended else "running",
+        provider_status=status,
+        created=batch.created_at.timestamp(),
+        expires=batch.expires_at.timestamp() if batch.expires_at else None,
+        total=counts.total,
+        done=counts.total - counts.processing,
+        # We build the path ourselves instead of using `results_url`: a reply must not choose where the key is sent.
+        parts=[("results", f"{PATH}/{batch.id}/results")] if ended else [],
+    )
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
-    """Every batch of the workspace created since then, newest first, a thousand to a page."""
-    return await paged(http, PATH, 1000, "after_id", since, _page)
+    """Every batch of the workspace created since then, newest first, a thousand per page."""
+    return await paged(http, PATH, 1000, "after_id", since, read)
 
 
 async def cancel(http: Http, batch: str) -> None:
-    """Stop a batch; what it has answered is kept and paid for."""
+    """Stop a batch; its answers so far are kept and charged."""
     await http.post(f"{PATH}/{batch}/cancel")
 
 
 async def ask(http: Http, target: Target, prompt: str) -> Line:
-    """One message."""
+    """Ask one question, without a batch."""
     head, tail = _around_prompt(target)
     answer = await http.once("/v1/messages", head + msgspec.json.encode(prompt) + tail)
     return _message("", decoded(answer, _Message))
 
 
 def decode(lines: bytes) -> list[Line]:
-    """Lines of the results."""
-    return [_understood(line) for line in _decode_entries(lines)]
+    """Decode result lines."""
+    return [_line(entry) for entry in _decode_entries(lines)]
 
 
-def _understood(entry: "_Entry") -> Line:
+def _line(entry: "_Entry") -> Line:
     result = entry.result
-    if result.type == "succeeded" and result.message is not None:
-        return _message(entry.custom_id, result.message)
+    message = result.message
+    if message is not None and result.type == "succeeded":
+        return _message(entry.custom_id, message)
     if result.type == "errored" and result.error is not None:
         error = result.error.error
-        lasting = error.type in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-        unpaid = "credit balance" in (error.message or "")  # says "invalid request", but is no fault of the request
-        return Line(entry.custom_id, "failed", error=f"{error.type}: {error.message}", again=unpaid or not lasting)
+        permanent = error.type in PERMANENT
+        unpaid = "credit balance" in (error.message or "")  # its type is invalid_request_error, but the request is fine
+        return Line(entry.custom_id, "failed", error=f"{error.type}: {error.message}", again=unpaid or not permanent)
     if result.type in ("expired", "canceled"):
         return Line(entry.custom_id, "failed", error=result.type, again=True)
-    raise msgspec.ValidationError(f"a result of type {result.type!r}")
+    raise msgspec.ValidationError(f"a result of unknown type {result.type!r}")
 
 
 def _message(custom_id: str, answer: "_Message") -> Line:
@@ -115,34 +132,33 @@ def _message(custom_id: str, answer: "_Message") -> Line:
         outcome = "truncated"
     else:
         outcome = "answered" if texts else "failed"
-    spent_in = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens if usage else 0
+    read = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens if usage else 0
+    written = usage.output_tokens if usage else 0
     return Line(
-        custom_id,
-        outcome,  # type: ignore[arg-type]
-        "".join(texts) if texts else None,
-        reason,
-        spent_in,
-        usage.output_tokens if usage else 0,
-        answer.model,
-        "no text in the answer" if outcome == "failed" else None,
-        False,
-        None,
-        usage is not None and spent_in >= 0 and usage.output_tokens >= 0,
+        id=custom_id,
+        outcome=outcome,  # type: ignore[arg-type]
+        text="".join(texts) if texts else None,
+        finish=reason,
+        input_tokens=read,
+        output_tokens=written,
+        model=answer.model,
+        error="no text in the answer" if outcome == "failed" else None,
+        usage=usage is not None and read >= 0 and written >= 0,
     )
 
 
 def problem(status: int, content: bytes) -> Problem:
-    """What an error says, whatever shape it has."""
+    """Decode an error reply, in whatever format."""
     try:
         error = decoded(content, _Failure).error
     except msgspec.DecodeError:
-        return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
+        return Problem(status=status, message=content[:200].decode(errors="replace"), in_format=False)
     code = (error.details or _Details()).error_code or ""
     return Problem(status=status, type=error.type or "", code=code, message=error.message or "")
 
 
 def verdict(problem: Problem) -> Verdict:
-    """What to do about an error of the service itself."""
+    """What to do about an error reply."""
     if problem.code == "enforced_spend_limit_reached" or "API usage limits" in problem.message:
         return "fatal"
     if problem.status in (401, 402, 403) or (problem.status == 404 and problem.message.startswith("model:")):
@@ -153,15 +169,15 @@ def verdict(problem: Problem) -> Verdict:
         return "slot"
     if problem.status in (408, 409, 429) or problem.status >= 500:
         return "retry"
-    if problem.status == 400 and (not problem.told or "not valid JSON" in problem.message):
-        return "garbled"  # every body of ours is valid
+    if problem.status == 400 and (not problem.in_format or "not valid JSON" in problem.message):
+        return "garbled"  # our requests are valid JSON
     return "refused"
 
 
-# -- the wire ----------------------------------------------------------------------------------------------
+# -- wire format ----------------------------------------------------------------------------------------------
 
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]  # one without a time zone is no moment
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]  # must have a time zone
 
 
 class _Counts(msgspec.Struct):
@@ -182,32 +198,6 @@ class _Batch(msgspec.Struct):
     created_at: Moment
     expires_at: Moment | None = None
     request_counts: _Counts = msgspec.field(default_factory=_Counts)
-
-
-class _Page(msgspec.Struct):
-    data: list[_Batch]
-    has_more: bool = False
-
-
-def _page(content: bytes) -> tuple[list[Remote], bool]:
-    page = decoded(content, _Page)
-    return [_remote(batch) for batch in page.data], page.has_more
-
-
-def _remote(batch: _Batch) -> Remote:
-    status = batch.processing_status.lower()
-    ended = status == "ended"
-    return Remote(
-        id=batch.id,
-        state="ended" if ended else "running",
-        provider_status=status,
-        created=batch.created_at.timestamp(),
-        expires=batch.expires_at.timestamp() if batch.expires_at else None,
-        total=batch.request_counts.total,
-        done=batch.request_counts.total - batch.request_counts.processing,
-        # The path is our own, not the address the answer gives: no response chooses where a key is sent.
-        parts=[("results", f"{PATH}/{batch.id}/results")] if ended else [],
-    )
 
 
 class _Block(msgspec.Struct, gc=False):

@@ -1,7 +1,7 @@
-"""Any server with OpenAI's chat completions (vLLM, Ollama, llama.cpp ...): batchbench plays the batch itself.
+"""Any server with OpenAI's chat completions but no batch API: vLLM, Ollama, llama.cpp and others.
 
-The batches of such a server are files in the run's own folder, in OpenAI's formats, so everything said of OpenAI's
-batches holds for them; `spool.py` carries them out, one call per request.
+Its batches are files in the run's folder, in OpenAI's formats. `transport/single_calls.py` executes them with one call
+per request.
 """
 
 import msgspec
@@ -9,11 +9,11 @@ import msgspec
 from batchbench.providers import openai
 from batchbench.providers.interface import Limits, Line, Problem, Verdict
 
-LOST = "call_lost"  # the code of a line about a call that nobody knows the outcome of
+LOST = "call_lost"  # error code of a call whose outcome is unknown
 
 
 def decode(lines: bytes) -> list[Line]:
-    """Lines of the results; a lost call is asked again, and may have been charged."""
+    """Decode result lines; a lost call is asked again and may have been charged."""
     return [msgspec.structs.replace(line, usage=False) if _is_lost(line) else line for line in openai.decode(lines)]
 
 
@@ -22,7 +22,7 @@ def _is_lost(line: Line) -> bool:
 
 
 def verdict(problem: Problem) -> Verdict:
-    """As OpenAI's, but that every such server has a format of its own for errors."""
+    """As for OpenAI, except that an error in another format is not garbled: each server has its own format."""
     found = openai.verdict(problem)
     return "refused" if found == "garbled" else found
 

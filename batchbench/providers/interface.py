@@ -1,7 +1,7 @@
-"""Pure: what a provider module exports, and the words it shares with the dispatcher.
+"""Pure: what a provider module exports, and the types it shares with the dispatcher.
 
-A provider says how a request is written, how its batches are created, listed and read, and what its errors mean.
-When to retry, what to spend and how fast to go is decided elsewhere, once for all of them.
+A provider module encodes requests, creates, lists and reads batches, and classifies errors. It does not decide when to
+retry, how much to spend or how fast to go: that code is shared by all providers.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,50 +12,50 @@ import msgspec
 from batchbench.providers.target import Target
 
 T = TypeVar("T")
-PAGES = 1000  # of a listing; more are no listing of anybody's
+MAX_PAGES = 1000  # of a listing, after which it is given up
 Outcome = Literal["answered", "refused", "filtered", "truncated", "failed"]
 Verdict = Literal[
     "retry",  # the call may be made again, after a pause
-    "slot",  # the queue is full: again, once one of our batches has ended
-    "split",  # too large: again, as two
+    "slot",  # the queue is full: try again when one of our batches has ended
+    "split",  # the batch is too large: try again as two
     "fatal",  # no call of this run will succeed: key, billing, model
-    "garbled",  # what arrived was not what we sent, or the answer is not the provider's: nobody knows
-    "refused",  # this very call will never succeed
+    "garbled",  # the request arrived damaged, or the reply is not the provider's: the outcome is unknown
+    "refused",  # this call will never succeed
 ]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider takes."""
+    """How much a provider accepts, and how long it takes."""
 
     requests: int  # in one batch
     bytes: int  # of one batch
-    open_batches: int  # that we keep at once
-    queued_requests: int | None = None  # in all open batches together
-    window: float = 86_400  # seconds after which a batch has ended, whatever happens
-    settle: float = 900  # seconds after which an accepted create shows in the listing
-    poll: tuple[float, float] = (15, 120)  # seconds between looks, at first and at most
+    open_batches: int  # at the same time
+    queued_requests: int | None = None  # in all open batches
+    window: float = 86_400  # seconds after which every batch has ended
+    settle: float = 900  # seconds until the listing shows every batch that was created
+    poll: tuple[float, float] = (15, 120)  # seconds between polls, at first and at most
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as the provider tells of it."""
+    """A batch as the provider reports it."""
 
     id: str
     state: Literal["running", "ended", "rejected"]
     provider_status: str  # as the provider spells it, in lower case
     created: float  # seconds since 1970
     expires: float | None = None
-    total: int | None = None  # requests in it
+    total: int | None = None  # requests
     done: int = 0
-    nonce: str | None = None  # ours, where the provider lets a batch carry one
-    file: str | None = None  # its input file
+    nonce: str | None = None  # None if the provider stores no metadata with a batch
+    file: str | None = None  # id of its input file
     parts: list[tuple[str, str]] = []  # name and path of each result file
     problem: str = ""  # why it was rejected
-    refused: dict[int, str] = {}  # which lines of its input, from 1, are to blame for that, and why
-    slot: bool = False  # rejected only because the queue was full
+    refused: dict[int, str] = {}  # line number in the input file, from 1, to the reason why that line is invalid
+    slot: bool = False  # it was rejected because the queue was full
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """One result line, understood."""
+    """One result line, decoded."""
 
     id: str
     outcome: Outcome
@@ -65,51 +65,51 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int = 0
     model: str | None = None
     error: str | None = None
-    again: bool = False  # not answered through no fault of the request: ask again
+    again: bool = False  # the request is fine and was not answered: ask it again
     logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token
-    usage: bool = True  # whether it is known what was used; if not, it may have been anything
+    usage: bool = True  # whether the token counts are known; if not, reckon with the maximum
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is not a success, as far as it could be read."""
+    """An error reply, as far as it can be read."""
 
     status: int
     type: str = ""
     code: str = ""
     message: str = ""
-    told: bool = True  # false: not in the provider's own format, so maybe not by the provider at all
+    in_format: bool = True  # false if not in the provider's format: it may come from a proxy
 
 
 class Http(Protocol):
-    """The calls a provider may make. All but `once` are repeated until they succeed or cannot."""
+    """The calls a provider module may make. All but `once` are repeated until they succeed or are refused."""
 
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
         """Read something."""
 
     async def post(self, path: str, body: bytes = b"") -> bytes:
-        """Change something in a way that may be repeated without harm."""
+        """Change something in a way that may safely be repeated."""
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
-        """Buy something: sent exactly once; an outcome that is not certain raises LostReply."""
+        """Buy something: sent exactly once; raises LostReply if the outcome is unknown."""
 
     async def upload(self, path: str, fields: Mapping[str, str], filename: str, body: Sequence[bytes]) -> bytes:
         """Send a file; a second copy does no harm."""
 
 
 class Calls(Http, Protocol):
-    """Everything the dispatcher needs of the way to a provider."""
+    """The calls that the dispatcher makes."""
 
-    async def download(self, path: str, take: Callable[[bytes], None], most: int) -> int:
-        """Read a file piece by piece; its length, which proves nothing about its completeness."""
+    async def download(self, path: str, write: Callable[[bytes], None], max_bytes: int) -> int:
+        """Read a file in pieces and return its length, which does not prove that the file is complete."""
 
     async def read_start(self, path: str) -> bytes:
         """The beginning of a file."""
 
     def signature(self, salt: str) -> str:
-        """What tells one key from another, and nothing else about it."""
+        """A digest that tells one key from another and reveals nothing else about it."""
 
     def provider_time(self) -> float | None:
-        """What time it is by the provider's own clock, in seconds since 1970; null before it has told."""
+        """The time by the provider's clock, in seconds since 1970; None before its first reply."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,24 +121,24 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     limits: Limits
     headers: Callable[[str], dict[str, str]]  # from the key
-    check: Callable[[Target], None]  # raises UsageError on a target that cannot work
-    encoder: Callable[[Target], Callable[[str, str], bytes]]  # custom id and prompt to one request
-    upload: Callable[[Http, str, Sequence[bytes]], Awaitable[str]] | None  # nonce and requests; the file's id
+    check: Callable[[Target], None]  # raises UsageError if the provider would refuse the target
+    encoder: Callable[[Target], Callable[[str, str], bytes]]  # turns a custom id and a prompt into a request
+    upload: Callable[[Http, str, Sequence[bytes]], Awaitable[str]] | None  # nonce and requests to file id
     create: Callable[[Http, str, str | None, Sequence[bytes]], Awaitable[Remote]]  # nonce, file, requests
     get: Callable[[Http, str], Awaitable[Remote]]
-    read: Callable[[bytes], Remote]  # what `get` makes of the provider's answer
-    listing: Callable[[Http, float], Awaitable[list[Remote]]]  # every batch since then, newest first
+    read: Callable[[bytes], Remote]  # decodes a batch object
+    listing: Callable[[Http, float], Awaitable[list[Remote]]]  # batches created since then, newest first
     cancel: Callable[[Http, str], Awaitable[None]]
-    ask: Callable[[Http, Target, str], Awaitable[Line]]  # one prompt at once, outside any batch
-    decode: Callable[[bytes], list[Line]]  # of whole lines; raises msgspec.DecodeError if one is no result
+    ask: Callable[[Http, Target, str], Awaitable[Line]]  # one prompt, without a batch
+    decode: Callable[[bytes], list[Line]]  # of whole lines; raises msgspec.DecodeError if one is not a result
     problem: Callable[[int, bytes], Problem]
     verdict: Callable[[Problem], Verdict]
-    half_price: bool = True  # whether its batches cost half of what single calls do
-    names_batches: bool  # whether a batch carries our nonce, so that a lost create can be found at once
+    half_price: bool = True  # a batch costs half as much as the same single calls
+    names_batches: bool  # a batch object has our nonce, so the listing shows whether a create arrived
 
 
 def decoded(content: bytes, kind: type[T]) -> T:
-    """A document of this kind; raises msgspec.DecodeError on anything else, also on what is no text at all."""
+    """A JSON document of this type; raises msgspec.DecodeError on anything else, also on bytes that are not text."""
     try:
         return msgspec.json.decode(content, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:
@@ -146,21 +146,27 @@ def decoded(content: bytes, kind: type[T]) -> T:
 
 
 async def paged(
-    http: Http, path: str, size: int, cursor: str, since: float, read: Callable[[bytes], tuple[list[Remote], bool]]
+    http: Http, path: str, size: int, cursor: str, since: float, read: Callable[[bytes], Remote]
 ) -> list[Remote]:
-    """Every batch of a listing back to `since`.
+    """Every batch of a listing back to `since`; `cursor` is the query parameter for the last id of the page before.
 
-    Whoever does not find a batch in it concludes that there is none, so a listing that does not get on is no listing.
+    The dispatcher concludes from this list that a batch does not exist, so an incomplete list raises an error.
     """
     found: dict[str, Remote] = {}
     query: dict[str, str | int] = {"limit": size}
-    for _ in range(PAGES):
-        page, more = read(await http.get(path, query))
-        fresh = {remote.id: remote for remote in page if remote.id not in found}
-        found |= fresh
-        if not more or (page and all(remote.created < since for remote in page)):
-            return [remote for remote in found.values() if remote.created >= since]
-        if not fresh:
-            raise msgspec.ValidationError("a page that brings nothing new says that there is more")
-        query = {"limit": size, cursor: page[-1].id}
-    raise msgspec.ValidationError(f"a list of batches that does not end after {PAGES:,} pages")
+    for _ in range(MAX_PAGES):
+        page = decoded(await http.get(path, query), _Page)
+        batches = [read(batch) for batch in page.data]
+        new = {batch.id: batch for batch in batches if batch.id not in found}
+        found |= new
+        if not page.has_more or (batches and all(batch.created < since for batch in batches)):
+            return [batch for batch in found.values() if batch.created >= since]
+        if not new:
+            raise msgspec.ValidationError("a page without a new batch says that there are more")
+        query = {"limit": size, cursor: batches[-1].id}
+    raise msgspec.ValidationError(f"the list of batches does not end after {MAX_PAGES:,} pages")
+
+
+class _Page(msgspec.Struct):
+    data: list[msgspec.Raw]
+    has_more: bool = False

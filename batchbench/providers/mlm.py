@@ -1,7 +1,7 @@
-"""Masked language models on this machine: batchbench plays the batch and computes the answers itself.
+"""Masked language models on this machine: batchbench computes the answers itself.
 
-As for servers without batches, the batches are files in the run's own folder, in OpenAI's formats; `mlm/` carries them
-out. An answer's text is a document that `predictions.py` describes. Nothing is charged.
+Its batches are files in the run's folder, in OpenAI's formats. `transport/mlm/` executes them. An answer's text is a
+JSON document, described in `probes/kit/mask_answers.py`. Nothing is charged.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from batchbench.providers.target import Target
 
 
 def check(target: Target) -> None:
-    """Refuse what such a model has no use for, since it would only make another run of the same answers."""
+    """Refuse parameters that do not change the answers: they would only start another run with the same answers."""
     for name in ("system", "temperature", "top_p", "top_logprobs", "base_url"):
         if getattr(target, name) is not None:
             raise UsageError(f"mlm:{target.model} fills in masked words and takes no {name}: leave it out")

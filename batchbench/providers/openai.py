@@ -1,4 +1,4 @@
-"""OpenAI's Batch API: a file of chat completions is uploaded, a batch is created from it, two files come back."""
+"""OpenAI's Batch API: upload a file of chat completions, create a batch from it, download two files of results."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,23 +12,35 @@ from batchbench.providers.interface import Http, Limits, Line, Problem, Provider
 from batchbench.providers.target import Target
 
 PATH = "/chat/completions"
-# Model families by what they do with sampling parameters and log-probabilities: while they reason, they refuse both.
+# Model families that refuse sampling parameters and log-probabilities while they reason.
 REASONING_ALWAYS = re.compile(r"^(o\d|gpt-5($|-(20|mini|nano|pro|codex))|gpt-6-astra|gpt-6\.1|.*-pro($|-))")
-REASONING_UNLESS_TOLD = re.compile(r"^gpt-(5\.[5-9]|6)")
+REASONING_BY_DEFAULT = re.compile(r"^gpt-(5\.[5-9]|6)")
+ENDED = ("completed", "expired", "cancelled")  # a batch with a status that we do not know is still running
+UNPAID = {
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "organization_spend_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "billing_hard_limit_reached",
+}
+UNREADABLE = re.compile("not valid JSON|could not parse the JSON body")
+# Errors about a field that is the same in every request: the line that such an error names is not the cause.
+SHARED = {"model_not_found", "model_mismatch", "url_mismatch", "invalid_method", "invalid_url"}
 
 
 def check(target: Target) -> None:
-    """Refuse parameters that the model is known to refuse."""
+    """Refuse parameters that the model does not accept."""
     if not REASONING_ALWAYS.match(target.model):
         return
     for name in ("temperature", "top_p", "top_logprobs"):
         if getattr(target, name) is not None:
-            raise UsageError(f"openai:{target.model} always reasons and then takes no {name}: leave it out")
+            raise UsageError(f"openai:{target.model} always reasons and takes no {name}: leave it out")
 
 
 def body(target: Target) -> dict[str, object]:
-    """The request's body but for its messages."""
-    # Servers that only resemble OpenAI's know the older name of the limit.
+    """The request's body without its messages."""
+    # Other servers with this API know the older name of the limit.
     limit = "max_completion_tokens" if target.provider == "openai" else "max_tokens"
     parameters: dict[str, object] = {"model": target.model, limit: target.max_tokens}
     if target.temperature is not None:
@@ -37,17 +49,16 @@ def body(target: Target) -> dict[str, object]:
         parameters["top_p"] = target.top_p
     if target.top_logprobs is not None:
         parameters |= {"logprobs": True, "top_logprobs": target.top_logprobs}
-    told = REASONING_UNLESS_TOLD.match(target.model) and not REASONING_ALWAYS.match(target.model)
-    if target.provider == "openai" and told:
+    can_stop_reasoning = REASONING_BY_DEFAULT.match(target.model) and not REASONING_ALWAYS.match(target.model)
+    if target.provider == "openai" and can_stop_reasoning:
         parameters["reasoning_effort"] = "none"
     return parameters
 
 
 def encoder(target: Target) -> Callable[[str, str], bytes]:
-    """Requests differ in their id and prompt only, so the rest is written once."""
+    """Requests differ only in id and prompt, so the rest is encoded once."""
     head, tail = _around_prompt(target)
-    middle = b'","method":"POST","url":"/v1/chat/completions","body":' + head
-    end = tail + b"}\n"
+    middle, end = b'","method":"POST","url":"/v1/chat/completions","body":' + head, tail + b"}\n"
     encode = msgspec.json.Encoder().encode
 
     def request(custom_id: str, prompt: str) -> bytes:
@@ -60,12 +71,12 @@ def _around_prompt(target: Target) -> tuple[bytes, bytes]:
     """A chat completion's body before and after the prompt."""
     messages = [{"role": "system", "content": target.system}] if target.system is not None else []
     whole = {**body(target), "messages": [*messages, {"role": "user", "content": "\0"}]}
-    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt stands last
+    head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt is last
     return head, tail
 
 
 async def upload(http: Http, nonce: str, requests: Sequence[bytes]) -> str:
-    """The id of the uploaded file, which is named after the nonce."""
+    """Upload the requests as a file named after the nonce; returns the file's id."""
     answer = await http.upload("/files", {"purpose": "batch"}, f"{nonce}.jsonl", requests)
     file = decoded(answer, _File)
     size = sum(map(len, requests))
@@ -86,49 +97,73 @@ async def create(http: Http, nonce: str, file: str | None, requests: Sequence[by
 
 
 async def get(http: Http, batch: str) -> Remote:
-    """One batch."""
+    """Read one batch."""
     return read(await http.get(f"/batches/{batch}"))
 
 
 def read(content: bytes) -> Remote:
-    """A batch as the API tells of it."""
-    return _remote(decoded(content, _Batch))
+    """Decode a batch object."""
+    batch = decoded(content, _Batch)
+    status = batch.status.lower()
+    rejected = status == "failed"
+    errors = batch.errors.data if batch.errors else []
+    counts = batch.request_counts or _Counts()
+    files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
+    parts = [(name, f"/files/{file}/content") for name, file in files if file]
+    refused = {error.line: f"{error.code}: {error.message}" for error in reversed(errors) if error.line is not None}
+    if any(error.line is None or error.code in SHARED for error in errors):
+        refused = {}
+    return Remote(
+        id=batch.id,
+        state="rejected" if rejected else "ended" if status in ENDED else "running",
+        provider_status=status,
+        created=batch.created_at,
+        expires=batch.expires_at,
+        total=counts.total,
+        done=(counts.completed or 0) + (counts.failed or 0),
+        nonce=(batch.metadata or {}).get("batchbench"),
+        file=batch.input_file_id,
+        parts=[("refusal", f"/batches/{batch.id}")] if rejected and refused else parts,
+        problem="; ".join(f"{error.code}: {error.message}" for error in errors[:3]),
+        refused=refused,
+        slot=any(error.code == "token_limit_exceeded" for error in errors),
+    )
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
-    """Every batch created since then; the newest come first, a hundred to a page."""
-    return await paged(http, "/batches", 100, "after", since, _page)
+    """Every batch created since then, newest first, a hundred per page."""
+    return await paged(http, "/batches", 100, "after", since, read)
 
 
 async def cancel(http: Http, batch: str) -> None:
-    """Stop a batch; what it has answered is kept and paid for."""
+    """Stop a batch; its answers so far are kept and charged."""
     await http.post(f"/batches/{batch}/cancel")
 
 
 async def ask(http: Http, target: Target, prompt: str) -> Line:
-    """One chat completion."""
+    """Ask one question, without a batch."""
     head, tail = _around_prompt(target)
     answer = await http.once(PATH, head + msgspec.json.encode(prompt) + tail)
     return _completion("", decoded(answer, _Completion))
 
 
 def decode(lines: bytes) -> list[Line]:
-    """Lines of the output or of the error file."""
-    try:  # as nearly all are
+    """Decode lines of the output file or of the error file."""
+    try:  # fast: nearly all blocks have answers only
         return [_completion(line.custom_id, line.response.body) for line in _decode_answered(lines)]
     except msgspec.ValidationError:
-        return [_understood(line) for line in _decode_results(lines)]
+        return [_line(result) for result in _decode_results(lines)]
 
 
-def _understood(result: "_Result") -> Line:
-    """A line of which nothing is taken for granted."""
+def _line(result: "_Result") -> Line:
+    """A result line of any kind."""
     response = result.response
     if response is None:
         error = result.error or _LineError()
         return Line(result.custom_id, "failed", error=f"{error.code}: {error.message}", again=True)
     if response.status_code == 200:
         return _completion(result.custom_id, _decode_completion(response.body))
-    if response.status_code == 0:  # is no status: what came with it tells whether there is an answer
+    if response.status_code == 0:  # not an HTTP status; the body may be an answer all the same
         with suppress(msgspec.DecodeError):
             return _completion(result.custom_id, _decode_completion(response.body))
     failure = problem(response.status_code, bytes(response.body))
@@ -140,9 +175,10 @@ def _understood(result: "_Result") -> Line:
 
 def _completion(custom_id: str, answer: "_Completion") -> Line:
     usage = answer.usage
-    choice = answer.choices[0] if answer.choices else _Choice(_Message())  # no answer, and charged for all the same
+    choice = answer.choices[0] if answer.choices else _Choice(_Message())  # no answer, but charged
     message = choice.message
-    text = _text(message.content)
+    content = message.content
+    text = _text(content) if isinstance(content, list) else content
     outcome: str
     if message.refusal:
         outcome, text = "refused", text or message.refusal
@@ -154,56 +190,40 @@ def _completion(custom_id: str, answer: "_Completion") -> Line:
         outcome = "failed"
     else:
         outcome = "answered"
-    tops = None
+    logprobs = None
     if choice.logprobs and choice.logprobs.content:
-        tops = [(top.token, top.logprob) for top in choice.logprobs.content[0].top_logprobs]
+        logprobs = [(top.token, top.logprob) for top in choice.logprobs.content[0].top_logprobs]
+    read = usage.prompt_tokens if usage else 0
+    written = usage.completion_tokens if usage else 0
     return Line(
-        custom_id,
-        outcome,  # type: ignore[arg-type]
-        text,
-        choice.finish_reason,
-        usage.prompt_tokens if usage else 0,
-        usage.completion_tokens if usage else 0,
-        answer.model,
-        "no text in the answer" if outcome == "failed" else None,
-        False,
-        tops,
-        usage is not None and usage.prompt_tokens >= 0 and usage.completion_tokens >= 0,
+        id=custom_id,
+        outcome=outcome,  # type: ignore[arg-type]
+        text=text,
+        finish=choice.finish_reason,
+        input_tokens=read,
+        output_tokens=written,
+        model=answer.model,
+        error="no text in the answer" if outcome == "failed" else None,
+        logprobs=logprobs,
+        usage=usage is not None and read >= 0 and written >= 0,
     )
 
 
-def _text(content: "str | list[_Content] | None") -> str | None:
-    if isinstance(content, list):
-        return "".join(part.text for part in content if part.type == "text")
-    return content
+def _text(content: "list[_Content]") -> str:
+    return "".join(part.text for part in content if part.type == "text")
 
 
 def problem(status: int, content: bytes) -> Problem:
-    """What an error says, whatever shape it has."""
+    """Decode an error reply, in whatever format."""
     try:
         error = decoded(content, _Failure).error
     except msgspec.DecodeError:
-        return Problem(status=status, message=content[:200].decode(errors="replace"), told=False)
+        return Problem(status=status, message=content[:200].decode(errors="replace"), in_format=False)
     return Problem(status=status, type=error.type or "", code=str(error.code or ""), message=error.message or "")
 
 
-UNPAID = {
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "organization_spend_limit_exceeded",
-    "project_spend_limit_exceeded",
-    "organization_usage_limit_exceeded",
-    "billing_hard_limit_reached",
-}
-
-
-UNREADABLE = re.compile("not valid JSON|could not parse the JSON body")
-# What these codes complain about is the same in every request, so that no line is more to blame than others.
-SHARED = {"model_not_found", "model_mismatch", "url_mismatch", "invalid_method", "invalid_url"}
-
-
 def verdict(problem: Problem) -> Verdict:
-    """What to do about an error of the service itself."""
+    """What to do about an error reply."""
     if UNPAID & {problem.type, problem.code} or problem.status in (401, 402, 403):
         return "fatal"
     if problem.status == 413:
@@ -213,13 +233,13 @@ def verdict(problem: Problem) -> Verdict:
     if problem.status in (408, 409, 429) or problem.status >= 500:
         return "retry"
     if problem.status == 400 and "annot find file" in problem.message:
-        return "retry"  # a file that was uploaded a moment ago may not be visible everywhere yet
-    if problem.status == 400 and (not problem.told or UNREADABLE.search(problem.message)):
-        return "garbled"  # every body of ours is valid
+        return "retry"  # a new file may not be visible everywhere yet
+    if problem.status == 400 and (not problem.in_format or UNREADABLE.search(problem.message)):
+        return "garbled"  # our requests are valid JSON
     return "refused"
 
 
-# -- the wire ----------------------------------------------------------------------------------------------
+# -- wire format ----------------------------------------------------------------------------------------------
 
 
 class _File(msgspec.Struct):
@@ -254,46 +274,6 @@ class _Batch(msgspec.Struct):
     errors: _BatchErrors | None = None
     request_counts: _Counts | None = None
     metadata: dict[str, str] | None = None
-
-
-class _Page(msgspec.Struct):
-    data: list[_Batch]
-    has_more: bool = False
-
-
-def _page(content: bytes) -> tuple[list[Remote], bool]:
-    page = decoded(content, _Page)
-    return [_remote(batch) for batch in page.data], page.has_more
-
-
-def _remote(batch: _Batch) -> Remote:
-    status = batch.status.lower()
-    # A word nobody knows yet is not an end: what ends a batch is in this list.
-    state = {"completed": "ended", "expired": "ended", "cancelled": "ended", "failed": "rejected"}.get(
-        status, "running"
-    )
-    errors = batch.errors.data if batch.errors else []
-    counts = batch.request_counts or _Counts()
-    files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
-    parts = [(name, f"/files/{file}/content") for name, file in files if file]
-    refused = {error.line: f"{error.code}: {error.message}" for error in reversed(errors) if error.line is not None}
-    if any(error.line is None or error.code in SHARED for error in errors):
-        refused = {}
-    return Remote(
-        id=batch.id,
-        state=state,  # type: ignore[arg-type]
-        provider_status=status,
-        created=batch.created_at,
-        expires=batch.expires_at,
-        total=counts.total,
-        done=(counts.completed or 0) + (counts.failed or 0),
-        nonce=(batch.metadata or {}).get("batchbench"),
-        file=batch.input_file_id,
-        parts=[("refusal", f"/batches/{batch.id}")] if state == "rejected" and refused else parts,
-        problem="; ".join(f"{error.code}: {error.message}" for error in errors[:3]),
-        refused=refused,
-        slot=any(error.code == "token_limit_exceeded" for error in errors),
-    )
 
 
 class _Content(msgspec.Struct, gc=False):

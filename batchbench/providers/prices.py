@@ -1,4 +1,4 @@
-"""What models charge in batches: a dated snapshot, generated from genai-prices, and never a guess."""
+"""Prices per model: a dated snapshot, generated from genai-prices. A price that is not in it is not guessed."""
 
 import re
 from importlib import resources
@@ -13,8 +13,8 @@ from batchbench.errors import DataError, UsageError
 EMULATOR = Price(input=75_000, output=300_000, source="emulator")  # what `batchbench emulate` bills by default
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One model's prices in micro-dollars per million tokens; a null batch price means that there is none."""
+class ModelPrices(msgspec.Struct, frozen=True):
+    """One model's prices in micro-dollars per million tokens; a batch price of None means that it has none."""
 
     input: Rate
     output: Rate
@@ -27,11 +27,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     source: str
     date: str
-    models: dict[str, Row]  # provider:model
+    models: dict[str, ModelPrices]  # provider:model
 
 
 def snapshot(refreshed: Path | None = None) -> Snapshot:
-    """The table that was refreshed last, else the one that came with this version."""
+    """The refreshed price table if there is one, else the table of this version of batchbench."""
     if refreshed is None or not refreshed.exists():
         return msgspec.json.decode(
             resources.files("batchbench.providers").joinpath("prices.json").read_bytes(), type=Snapshot
@@ -42,14 +42,14 @@ def snapshot(refreshed: Path | None = None) -> Snapshot:
         raise DataError(f"{refreshed} is damaged ({error}): remove it, or run `batchbench prices refresh`") from None
 
 
-def find(table: Snapshot, provider: str, model: str) -> Row | None:
-    """A model's row; a dated version of a model costs what the model costs."""
+def find(table: Snapshot, provider: str, model: str) -> ModelPrices | None:
+    """A model's row; a dated version of a model costs the same as the model."""
     undated = re.sub(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$", "", model)
     return table.models.get(f"{provider}:{model}") or table.models.get(f"{provider}:{undated}")
 
 
-def batch(table: Snapshot, provider: str, model: str) -> Price:
-    """The batch price of a model, or an error that says what to do."""
+def batch_price(table: Snapshot, provider: str, model: str) -> Price:
+    """The batch price of a model; raises UsageError if it is not known."""
     row = find(table, provider, model)
     if row is None:
         raise UsageError(f"no price is known for {provider}:{model}: pass --price IN,OUT in dollars per million tokens")
@@ -58,34 +58,34 @@ def batch(table: Snapshot, provider: str, model: str) -> Price:
     return Price(input=row.batch_input, output=row.batch_output, source=f"{table.source}, {table.date}")
 
 
-def sync(table: Snapshot, provider: str, model: str) -> Price | None:
-    """The price of single calls, or null."""
+def single_call_price(table: Snapshot, provider: str, model: str) -> Price | None:
+    """The price of single calls; None if it is not known."""
     row = find(table, provider, model)
     return Price(input=row.input, output=row.output, source=f"{table.source}, {table.date}") if row else None
 
 
-def regenerated(date: str) -> Snapshot:
-    """The table as the installed genai-prices has it today."""
+def generate(date: str) -> Snapshot:
+    """The price table of the installed version of genai-prices."""
     try:
         from genai_prices import Usage, calc_price, data_snapshot
     except ImportError:
-        raise UsageError("fresh prices come from the package genai-prices: pip install genai-prices") from None
+        raise UsageError("new prices come from the package genai-prices: pip install genai-prices") from None
 
-    models: dict[str, Row] = {}
+    models: dict[str, ModelPrices] = {}
     for provider in data_snapshot.get_snapshot().providers:
         if provider.id not in ("openai", "anthropic"):
             continue
         for model in provider.models:
             if model.id.startswith("ft:"):
-                continue  # a family, not a model that can be asked
-            usage = Usage(input_tokens=1000, output_tokens=1000)  # more could fall into a dearer tier for long prompts
-            plain = calc_price(usage, model.id, provider_id=provider.id)
-            row = Row(int(plain.input_price * 1_000_000_000), int(plain.output_price * 1_000_000_000))
-            # A model without a batch variant silently answers with its plain price, so ask for the variant first.
+                continue  # a family of models, not a model
+            usage = Usage(input_tokens=1000, output_tokens=1000)  # more might be priced as a long prompt
+            single = calc_price(usage, model.id, provider_id=provider.id)
+            row = ModelPrices(int(single.input_price * 1_000_000_000), int(single.output_price * 1_000_000_000))
+            # For a model without a batch variant, calc_price returns the single-call price, so check for the variant.
             if any(dict(variant.when).get("processing") == "batch" for variant in model.price_variants or []):
-                half = calc_price(usage, model.id, provider_id=provider.id, price_context={"processing": "batch"})
-                amounts = int(half.input_price * 1_000_000_000), int(half.output_price * 1_000_000_000)
-                row = Row(row.input, row.output, *amounts)
+                batched = calc_price(usage, model.id, provider_id=provider.id, price_context={"processing": "batch"})
+                amounts = int(batched.input_price * 1_000_000_000), int(batched.output_price * 1_000_000_000)
+                row = ModelPrices(row.input, row.output, *amounts)
             models[f"{provider.id}:{model.id}"] = row
-    charged = {name: row for name, row in sorted(models.items()) if row.input or row.output}
-    return Snapshot(f"genai-prices {version('genai-prices')}", date, charged)
+    priced = {name: row for name, row in sorted(models.items()) if row.input or row.output}
+    return Snapshot(f"genai-prices {version('genai-prices')}", date, priced)

@@ -1,17 +1,17 @@
-"""Pure: what can come of a call, and what it proves."""
+"""Pure: the possible outcomes of a call, and what each proves."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 
 import msgspec
 
+from batchbench.core.clock import http_date
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.providers.interface import Problem, Verdict
 
 
-class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our mistake
-    """The provider said no, which proves that it did nothing."""
+class Refused(Exception):  # noqa: N818 - a reply, not an error of ours
+    """The provider refused the call, which proves that it did nothing."""
 
     def __init__(
         self,
@@ -24,11 +24,11 @@ class Refused(Exception):  # noqa: N818 - it is the provider's answer, not our m
         self.problem = problem
         self.verdict = verdict
         self.retry_after = retry_after
-        self.headers = headers  # of the answer
+        self.headers = headers  # of the reply
 
 
-class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
-    """Something was sent, and no certain answer came back; `garbled` if it was another answer than a provider gives."""
+class LostReply(Exception):  # noqa: N818 - it may be no error
+    """The call may have arrived, and its outcome is unknown; `garbled` if the reply cannot be a provider's."""
 
     def __init__(self, why: str, *, garbled: bool = False, retry_after: float | None = None) -> None:
         super().__init__(why)
@@ -37,22 +37,22 @@ class LostReply(Exception):  # noqa: N818 - nobody knows whether it is an error
 
 
 class Unsent(Exception):  # noqa: N818
-    """Nothing was sent: the provider could not be reached."""
+    """Nothing was sent, because the provider could not be reached."""
 
 
 class Incomplete(Exception):  # noqa: N818
-    """A download ended before its time."""
+    """A download ended early or is not usable."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer with its headers."""
+    """A successful reply with its headers."""
 
     content: bytes
     headers: Mapping[str, str]
 
 
 class ProviderError(BatchbenchError):
-    """A refusal that nothing more can be done about."""
+    """A refusal that a retry would not change."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(f"the provider refuses: {refused}")
@@ -61,14 +61,14 @@ class ProviderError(BatchbenchError):
 
 
 def failure(refused: Refused) -> BatchbenchError:
-    """A refusal as an error of ours."""
+    """The error to raise for a refusal."""
     if refused.verdict == "fatal":
         return KeyRefusedError(f"the provider refuses the key, the billing or the model: {refused}")
     return ProviderError(refused)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the provider asks us to wait, in seconds; null if it does not say, or says nonsense."""
+    """Seconds that the provider asks us to wait, at most 900; None if the header is missing or invalid."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -76,18 +76,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            then = parse_http_date(text)
+            then = http_date(text)
             if then is None:
                 continue
             seconds = then - now
         if 0 <= seconds < 10**7:
             return min(seconds, 900.0)
     return None
-
-
-def parse_http_date(text: str) -> float | None:
-    """A date in a header, in seconds since 1970; null if it is none."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError, IndexError):
-        return None

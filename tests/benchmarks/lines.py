@@ -17,7 +17,7 @@ from batchbench.compile.manifest import read_manifest
 from batchbench.runs import results
 from batchbench.dispatch.submit import encode
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from batchbench.core.money import Price
 from batchbench.providers import openai
 from batchbench.runs.folder import Run
@@ -27,17 +27,17 @@ home, folder, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 store, provider, target = Store(home), openai.PROVIDER, Target(provider="openai", model="random", max_tokens=300)
 price = Price(input=100_000, output=400_000, source="")
 run = Run(home / "run", store, folder, read_manifest(folder), target)
-work = SimpleNamespace(provider=provider, run=run, limits=provider.limits, wish=SimpleNamespace(price=price))
+account = SimpleNamespace(run=run, limits=provider.limits, plan=SimpleNamespace(price=price))
 nonce, kept = "0123456789", home / "results.jsonl.zst"
 """
 ANSWER = (
     PREPARE
     + """
-from batchbench.emulator.dialects.openai.codec import Codec
+from batchbench.emulator.dialects.openai.codec import OpenAICodec
 from batchbench.emulator.personas.respond import find_persona
 from batchbench.runs.results import zstd
-codec = Codec("batch", 0.0, 0, lambda model: find_persona(model, home))
-chunk = encode(work, nonce, 0, [(0, 50_000)], None)
+codec = OpenAICodec("batch", 0.0, 0, lambda model: find_persona(model, home))
+chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None)
 with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
 """
@@ -47,10 +47,10 @@ OURS = (
     + """
 (home / "run/answers").mkdir(parents=True, exist_ok=True)
 for first in range(0, count, 50_000):
-    chunk = encode(work, nonce, 0, [(first, min(first + 50_000, count))], None)
+    chunk = encode(account, provider, nonce, 0, [(first, min(first + 50_000, count))], None)
     chunk = None
     last = min(50_000, count - first)
-    batch = Batch(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
+    batch = BatchRecord(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
     found = ingest([kept], batch, provider, price)
     assert found.answers.height == last, found
     results.write_answers(run, f"{first:010}", found.answers)

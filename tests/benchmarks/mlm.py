@@ -14,9 +14,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
+from batchbench.probes import load_probe
 from tests.benchmarks.measure import Cost, Result, compared, left_out, run
 
 PROBES = ("wino_bias", "crows_pairs")
@@ -28,7 +28,7 @@ import json, sys, time
 from batchbench.transport.mlm import filling, runtimes
 runtime, sentences = runtimes.load(sys.argv[1]), json.load(open(sys.argv[2]))
 def answered(sentences):
-    asked = filling.questions(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
+    asked = filling.encode_prompts(runtime, [text for text, _, _ in sentences], [pair for _, *pair in sentences])
     found = {}
     for numbers in filling.passes(asked):
         found |= zip(numbers, filling.answers(runtime, [asked[number] for number in numbers]))
@@ -141,11 +141,9 @@ def _sentences(home: Path) -> list[list[str]]:
     """The sentences of both probes, each with its candidates."""
     rows: list[list[str]] = []
     for name in PROBES:
-        probe = probes.load(name)
+        probe = load_probe(name)
         assert probe.candidates is not None
-        tables = {
-            data: datasets.table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets
-        }
+        tables = {data: load_table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets}
         table = probe.design(probe.params(), tables).select(
             "sentence", one=probe.candidates[0], two=probe.candidates[1]
         )

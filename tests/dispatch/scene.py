@@ -85,7 +85,7 @@ class Scene:
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **self.environment}
         environment.pop("BATCHBENCH_CRASH", None)
         if crash:
-            environment["BATCHBENCH_CRASH"] = crash
+            environment["BATCHBENCH_CRASH"] = crash.replace("torn-", "after-")
         line = self.line(*words, k=k, size=size, command=command)
         self.rebuys += "--rebuy-missing" in words
         process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -106,7 +106,11 @@ class Scene:
         return ["--model", f"{self.dialect}:{MODEL}", "--base-url", url]
 
     def run(self, *words: str | int, timeout: float = 60, **options: Any) -> Ran:
-        return ended(self.start(*words, **options), timeout)
+        """Start the program and wait for it; `crash="torn-EVENT:n"` leaves half of that event's line in the journal."""
+        ran = ended(self.start(*words, **options), timeout)
+        if options.get("crash", "").startswith("torn-") and ran.code == -signal.SIGKILL:
+            tear_last_line(self.home)
+        return ran
 
     def program(self, *words: str, timeout: float = 60, **environment: str) -> Ran:
         """Another command of the program, on the same home."""
@@ -166,6 +170,14 @@ def ended(process: "subprocess.Popen[str]", timeout: float = 60) -> Ran:
         out, err = process.communicate()
         raise AssertionError(f"still running after {timeout} s: {out}\n{err[-3000:]}") from None
     return Ran(process.returncode, out, err)
+
+
+def tear_last_line(home: Path) -> None:
+    """Cut off half of the last line of the journal that was written last, as a kill inside write() would."""
+    journal = max(home.glob("cache/*/*/journal"), key=lambda path: path.stat().st_mtime_ns)
+    content = journal.read_bytes()
+    start = content.rfind(b"\n", 0, -1) + 1
+    os.truncate(journal, start + (len(content) - start) // 2)
 
 
 def wait_until(what: Callable[[], Any], seconds: float = 30) -> Any:

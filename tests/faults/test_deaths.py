@@ -33,7 +33,7 @@ def torn(scene: Scene) -> bool:
 @row(3)
 def test_death_before_an_intent_leaves_nothing_behind(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "before-opened", "mid-opened", "after-opened", "before-asked", "mid-asked", "after-asked")
+    die(scene, "before-opened", "torn-opened", "after-opened", "before-asked", "torn-asked", "after-asked")
     die(scene, "before-intent")
     assert not scene.journal("intent")
     recover(scene)
@@ -42,7 +42,7 @@ def test_death_before_an_intent_leaves_nothing_behind(stage: Stage) -> None:
 @row(4)
 def test_half_a_line_of_an_intent_is_cut_off(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "mid-intent:2")
+    die(scene, "torn-intent:2")
     assert torn(scene)
     assert "the last line is torn" in scene.program("audit").stdout
     recover(scene)
@@ -61,7 +61,7 @@ def test_an_intent_that_was_not_sent_is_dropped_and_its_rows_are_asked_again(sta
 @row(6)
 def test_an_upload_that_was_not_noted_is_no_purchase(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "before-uploaded", "mid-uploaded")
+    die(scene, "before-uploaded", "torn-uploaded")
     idle = {event["nonce"] for event in scene.emulator.events("uploaded")}
     assert idle
     assert not scene.accepted()
@@ -72,7 +72,7 @@ def test_an_upload_that_was_not_noted_is_no_purchase(stage: Stage) -> None:
 @row(7)
 def test_an_uploaded_batch_that_was_not_created_is_asked_again_at_once(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "after-uploaded", "before-creating", "mid-creating")
+    die(scene, "after-uploaded", "before-creating", "torn-creating")
     assert not scene.accepted()
     recover(scene, "--settle", 600)
     assert not scene.journal("void")
@@ -114,7 +114,7 @@ def test_a_batch_whose_reply_was_not_noted_is_found(stage: Stage) -> None:
 @row(11)
 def test_a_batch_whose_created_line_is_torn_is_found(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "mid-created")
+    die(scene, "torn-created")
     assert torn(scene)
     recover(scene)
     assert any(event["found"] for event in scene.journal("created"))
@@ -136,7 +136,7 @@ def test_death_while_batches_run_changes_nothing(stage: Stage, dialect: str) -> 
 @row(13)
 def test_death_before_a_download_downloads_it_later(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "after-created", "before-ended", "mid-ended", "after-ended")
+    die(scene, "after-created", "before-ended", "torn-ended", "after-ended")
     assert not scene.emulator.events("downloaded")
     recover(scene)
 
@@ -163,7 +163,7 @@ def test_death_at_any_step_of_storing_results_counts_none_twice(stage: Stage) ->
 @row(16)
 def test_results_on_disk_with_a_torn_journal_line_are_not_downloaded_again(stage: Stage) -> None:
     scene = stage("openai")
-    die(scene, "mid-stored")
+    die(scene, "torn-stored")
     assert torn(scene)
     kept = {path.name for path in scene.run_folder.glob("raw/[!.]*")}
     fetched = {event["file"] for event in scene.emulator.events("downloaded")}
@@ -186,7 +186,7 @@ def test_the_cost_of_a_stored_batch_counts_once_and_its_reserve_is_released(stag
 @row(18)
 def test_rows_to_ask_again_are_in_one_open_batch_wherever_planning_dies(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "expire-half", "seconds": 0.1}])
-    die(scene, "before-intent:4", "mid-intent:1", "after-intent:1")
+    die(scene, "before-intent:4", "torn-intent:1", "after-intent:1")
     assert scene.journal("stored")[0]["again"]
     scene.end_faults()
     recover(scene)

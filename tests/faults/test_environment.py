@@ -167,7 +167,7 @@ def test_the_interpreters_options_and_the_locale_change_nothing(stage: Stage) ->
     scene = stage("openai")
     words = ("--system", "Réponds « oui » 🙂")
     scene.environment = {"PYTHONOPTIMIZE": "2", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    assert scene.run(*words, k=ROWS, size=SIZE, crash="mid-stored:1").code == -9
+    assert scene.run(*words, k=ROWS, size=SIZE, crash="torn-stored:1").code == -9
     done = scene.run(*words, k=ROWS, size=SIZE)
     assert (done.code, done.report["answered"], scene.billed()) == (0, ROWS, ROWS), done
     scene.audit(status=True)
@@ -213,7 +213,7 @@ def test_another_python_continues_a_run_and_computes_the_same(stage: Stage) -> N
         pytest.skip("no other Python here has batchbench's dependencies; BATCHBENCH_TEST_PYTHONS may name some")
     for python in others:
         scene = stage("openai")
-        assert scene.run(k=ROWS, size=SIZE, crash="mid-stored:2").code == -9
+        assert scene.run(k=ROWS, size=SIZE, crash="torn-stored:2").code == -9
         around = ["sh", "-c", 'shift; exec "$0" "$@"', python]
         scene.around = around
         done = scene.run(k=ROWS, size=SIZE)

@@ -110,7 +110,7 @@ def test_memory_and_overlays_work_and_memory_causes_a_warning(stage: Stage, tmp_
         for words in (("-t", "tmpfs", "tmpfs"), ("-t", "overlay", "-o", over, "overlay")):
             scene = stage("openai")
             with mounted(scene.home / "cache", *words):
-                assert scene.run(k=ROWS, size=SIZE, crash="mid-stored:1").code == -signal.SIGKILL
+                assert scene.run(k=ROWS, size=SIZE, crash="torn-stored:1").code == -signal.SIGKILL
                 recover(scene)
                 assert ("is in memory (tmpfs)" in scene.run(k=ROWS, size=SIZE).stderr) == ("tmpfs" in words)
 

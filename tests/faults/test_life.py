@@ -32,14 +32,14 @@ STORIES = {
     ),
     "everything expires": Story(row(79), [{"do": "expire-none", "seconds": 0.1}], 6, 0, "given up"),
     "another user cancels a batch": Story(
-        row(80), [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by somebody else"
+        row(80), [{"do": "cancelled-elsewhere", "seconds": 0.2}], 1, None, "cancelled by someone else"
     ),
     "another user cancels a batch, slowly": Story(
         row(80),
         [{"do": "cancelled-elsewhere", "seconds": 0.2}],
         1,
         None,
-        "cancelled by somebody else",
+        "cancelled by someone else",
         emulator=("--delay", "cancelling=3"),
         full=True,
     ),

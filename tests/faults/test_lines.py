@@ -142,7 +142,7 @@ def test_a_recheck_that_finds_nothing_is_not_repeated_the_same_day(stage: Stage)
     scene = stage("openai", rules=[{"do": "line-missing", "nth": [5]}])
     assert scene.run(k=ROWS, size=SIZE).code == 6
     stored = scene.journal("stored", "late")
-    for place in ("before-looked", "mid-looked", "after-looked"):
+    for place in ("before-looked", "torn-looked", "after-looked"):
         assert scene.run(k=ROWS, size=SIZE, crash=f"{place}:1").code == -9
     assert scene.run(k=ROWS, size=SIZE).code == 6
     lacking = {event["nonce"] for event in stored if event["missing"]}

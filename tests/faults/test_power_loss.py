@@ -19,7 +19,9 @@ from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.providers.target import Target
 from batchbench.runs.audit import audit
-from batchbench.runs.folder import open_run, read_run
+from batchbench.runs.events import Created
+from batchbench.runs.folder import open_run, read_journal, read_run
+from batchbench.runs.journal import line as journal_line
 from tests.dispatch.scene import BOTH, PROBE, VARIABLES, Json, Scene
 from tests.emulator.driver import TOKEN
 from tests.faults.power import Disk, Operation, laid_out, operations, traced, unread
@@ -28,9 +30,10 @@ from tests.faults.rows import row
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
 ROWS, SIZE = 30, 10
 RATES = Price(input=75_000, output=300_000, source="test")
-# Deaths that leave unsynced data to the next start: half a line, the last file under its final name, and the last line,
-# complete. The last start has nothing left to do.
-DEATHS = (("mid-created:2", ()), ("segment-renamed:3", ()), ("", ("fdatasync:when=1",)), ("", ()))
+# Deaths that leave unsynced data to the next start: half a line (written below), the last file under its final
+# name, and the last line, complete. The last start has nothing left to do.
+DEATHS = (("before-created:2", ()), ("segment-renamed:3", ()), ("", ("fdatasync:when=1",)), ("", ()))
+APPEND = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND), bytes.fromhex(sys.argv[2]))"
 
 
 class Left(NamedTuple):
@@ -67,11 +70,24 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         done = traced(scene.line(k=ROWS, size=SIZE), folder / "trace", told, *kill)
         assert (done.returncode == 0) == (not place and not kill), done
         traces.append(operations(folder / "trace"))
+        if place == "before-created:2":
+            journal = scene.run_folder / "journal"
+            writing = [sys.executable, "-c", APPEND, str(journal), half_a_line(journal).hex()]
+            assert traced(writing, folder / "trace", environment).returncode == 0
+            traces.append(operations(folder / "trace"))
     scene.audit()
     scene.emulator.stop()
     about = read_run(scene.run_folder / "run.json")
     yield Recording(scene, everything_left(scene.home, traces), about.manifest, about.target)
     scene.close()
+
+
+def half_a_line(path: Path) -> bytes:
+    """What a process leaves that is killed inside the write() of the next line."""
+    content = read_journal(path)
+    created = Created(at=time.time(), nonce="0123456789", remote="batch_0123456789")
+    line, _ = journal_line(created, len(content.events), content.crc)
+    return line[: len(line) // 2]
 
 
 def fixed_port() -> int:

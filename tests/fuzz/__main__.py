@@ -1,4 +1,4 @@
-"""Fuzzing led by coverage, by hand: `pip install atheris`, then `python -m tests.fuzz TARGET -max_total_time=300`."""
+"""Coverage-guided fuzzing: `pip install atheris`, then `python -m tests.fuzz TARGET -max_total_time=300`."""
 
 import contextlib
 import sys
@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import atheris
 
+from batchbench.providers import load_provider
+
 with atheris.instrument_imports(include=["batchbench"]):
     import msgspec
 
-    from batchbench import providers
     from batchbench.core.text import sanitize, sanitize_json
     from batchbench.errors import DataError
     from batchbench.report import tables
@@ -18,18 +19,18 @@ with atheris.instrument_imports(include=["batchbench"]):
     from batchbench.transport.rate_limit import RateLimit
     from batchbench.transport.replies import retry_after
 
-PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
+PROVIDERS = [load_provider(name) for name in ("openai", "anthropic", "chat")]
 
 
 def results(content: bytes) -> None:
-    """A result line is an answer, or it is none."""
+    """A result line is decoded or refused."""
     for provider in PROVIDERS:
-        ingest._decoded(content, provider.decode)
+        ingest._decode_line(content, provider.decode)
         ingest._unparsed(content)
 
 
 def history(content: bytes) -> None:
-    """A journal with checksums that are right adds up, or is refused."""
+    """A journal with correct checksums is replayed or refused."""
     signed, crc = b"", 0
     for seq, text in enumerate(content.split(b"\n")[:20]):
         body = b"%d %s" % (seq, text)
@@ -42,7 +43,7 @@ def history(content: bytes) -> None:
 
 
 def replies(content: bytes) -> None:
-    """Batches, errors and headers are understood or ignored."""
+    """Batches, errors and headers are decoded, refused or ignored."""
     for provider in PROVIDERS:
         with contextlib.suppress(msgspec.DecodeError):
             provider.read(content)
@@ -53,7 +54,7 @@ def replies(content: bytes) -> None:
 
 
 def sinks(content: bytes) -> None:
-    """Nothing that is shown moves a cursor, and no cell is a formula."""
+    """Printed text moves no cursor, and no table cell is a formula."""
     text = content.decode("utf-8", "replace")
     assert all(letter.isprintable() or letter in "\n\t" for letter in sanitize(text))
     document = msgspec.json.encode(text).decode()
@@ -63,7 +64,7 @@ def sinks(content: bytes) -> None:
     assert not any(line.lstrip().startswith(tables.FORMULA) for line in cell.split("\n"))
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {one.__name__: one for one in (results, history, replies, sinks)}
+TARGETS: dict[str, Callable[[bytes], None]] = {target.__name__: target for target in (results, history, replies, sinks)}
 
 if __name__ == "__main__":
     name = sys.argv.pop(1)

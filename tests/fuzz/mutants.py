@@ -1,7 +1,7 @@
-"""Where foreign bytes come from: small honest samples, and everything that can be done to them.
+"""Inputs for the fuzz tests: small valid samples, and mutations of them.
 
-`BATCHBENCH_FUZZ_CORPUS=FOLDER` adds every line of the .jsonl files there to the samples of result lines, and
-`BATCHBENCH_FUZZ=N` runs N examples of each test; otherwise it is a quick look by default and a long one with `-m full`.
+`BATCHBENCH_FUZZ_CORPUS=FOLDER` adds every line of the .jsonl files there to the samples of result lines.
+`BATCHBENCH_FUZZ=N` runs N examples of each test; without it, a test runs few examples, and many with `-m full`.
 """
 
 import inspect
@@ -33,16 +33,16 @@ JSON = st.recursive(
 
 
 def fuzz(**strategies: "st.SearchStrategy[Any]") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Like hypothesis's `given`, but as a quick test and a long one, and beside other parameters and fixtures."""
+    """Like hypothesis's `given`, but as a quick test and a long one, together with other parameters and fixtures."""
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         def test(effort: int, **fixed: Any) -> None:
             @settings(max_examples=effort, suppress_health_check=[*HealthCheck])
             @given(**strategies)
-            def one(**found: Any) -> None:
-                check(**fixed, **found)
+            def example(**drawn: Any) -> None:
+                check(**fixed, **drawn)
 
-            one()
+            example()
 
         others = [p for name, p in inspect.signature(check).parameters.items() if name not in strategies]
         effort = inspect.Parameter("effort", inspect.Parameter.KEYWORD_ONLY)
@@ -55,7 +55,7 @@ def fuzz(**strategies: "st.SearchStrategy[Any]") -> Callable[[Callable[..., None
 
 
 def corpus(*names: str) -> list[bytes]:
-    """Lines of samples lent for a local run."""
+    """Lines of the files in BATCHBENCH_FUZZ_CORPUS whose name contains one of `names`."""
     folder = os.environ.get("BATCHBENCH_FUZZ_CORPUS")
     files = sorted(Path(folder).glob("*.jsonl")) if folder else []
     return [
@@ -64,12 +64,12 @@ def corpus(*names: str) -> list[bytes]:
 
 
 def mutants(samples: Sequence[bytes | object]) -> "st.SearchStrategy[bytes]":
-    """A sample as it is, with bytes changed, with values changed, or nothing like a sample at all."""
+    """A sample as it is, with bytes changed, with values changed, or random bytes."""
     texts = [sample if isinstance(sample, bytes) else json.dumps(sample).encode() for sample in samples]
     documents = [document for text in texts if (document := _parsed(text)) is not None]
     kinds = [st.sampled_from(texts), _cut(texts), st.binary(max_size=200)]
     if documents:
-        kinds += [_reshaped(documents), _reshaped(documents), JSON.map(_spelt)]
+        kinds += [_reshaped(documents), _reshaped(documents), JSON.map(_encoded)]
     return st.one_of(kinds)
 
 
@@ -80,13 +80,13 @@ def _parsed(text: bytes) -> object:
         return None
 
 
-def _spelt(value: object) -> bytes:
+def _encoded(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
 @st.composite
 def _cut(draw: st.DrawFn, texts: Sequence[bytes]) -> bytes:
-    """A sample with pieces of it removed, repeated, replaced or exchanged."""
+    """A sample with pieces removed, repeated or replaced."""
     text = draw(st.sampled_from(texts))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
@@ -101,21 +101,21 @@ def _reshaped(draw: st.DrawFn, documents: Sequence[object]) -> bytes:
     """A sample document with some values replaced, removed or moved to another name."""
     document = json.loads(json.dumps(draw(st.sampled_from(documents))))
     for _ in range(draw(st.integers(1, 3))):
-        place = document
-        while isinstance(place, dict | list) and place:
-            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        node = document
+        while isinstance(node, dict | list) and node:
+            keys = sorted(node) if isinstance(node, dict) else range(len(node))
             key = draw(st.sampled_from(keys))
-            inner = place[key]
+            inner = node[key]
             if not (isinstance(inner, dict | list) and inner) or draw(st.integers(0, 3)) == 0:
                 match draw(st.sampled_from(["replace", "replace", "remove", "twice"])):
                     case "replace":
-                        place[key] = draw(JSON)
+                        node[key] = draw(JSON)
                     case "remove":
-                        del place[key]
-                    case "twice" if isinstance(place, list):
-                        place.append(inner)
-                    case "twice" if isinstance(place, dict):
-                        place[draw(st.text(max_size=8))] = inner
+                        del node[key]
+                    case "twice" if isinstance(node, list):
+                        node.append(inner)
+                    case "twice" if isinstance(node, dict):
+                        node[draw(st.text(max_size=8))] = inner
                 break
-            place = inner
-    return _spelt(document)
+            node = inner
+    return _encoded(document)

@@ -1,4 +1,4 @@
-"""What servers say besides results: batches, pages of them, errors, headers."""
+"""Replies other than results: batches, pages of batches, errors, headers."""
 
 import contextlib
 import time
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import providers
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Remote, Verdict
 from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import retry_after
@@ -49,17 +49,17 @@ ERRORS = [
 
 @pytest.mark.parametrize("provider", BATCHES)
 @fuzz(data=st.data())
-def test_a_batch_is_understood_or_refused(provider: str, data: st.DataObject) -> None:
+def test_a_batch_is_decoded_or_refused(provider: str, data: st.DataObject) -> None:
     content = data.draw(mutants(BATCHES[provider]))
     with contextlib.suppress(msgspec.DecodeError):
-        remote = providers.load(provider).read(content)
+        remote = load_provider(provider).read(content)
         assert remote.state in ("running", "ended", "rejected")
         assert all(path.startswith("/") for _, path in remote.parts)
         assert msgspec.json.encode(remote)
 
 
 class Listing:
-    """A server that answers with these pages, one after the other, and then with the last one for ever."""
+    """A server that returns these pages in turn, and then the last one each time."""
 
     def __init__(self, pages: list[bytes]) -> None:
         self.pages, self.calls = pages, 0
@@ -71,12 +71,12 @@ class Listing:
 
 @pytest.mark.parametrize("provider", BATCHES)
 @fuzz(data=st.data())
-def test_a_listing_ends_and_is_understood_or_refused(provider: str, data: st.DataObject) -> None:
+def test_a_listing_ends_and_is_decoded_or_refused(provider: str, data: st.DataObject) -> None:
     pages = [{"data": BATCHES[provider], "has_more": more} for more in (True, False)]
     server = Listing(data.draw(st.lists(mutants(pages), min_size=1, max_size=4)))
 
     async def listed() -> list[Remote]:
-        return await providers.load(provider).listing(server, 0.0)  # type: ignore[arg-type]
+        return await load_provider(provider).listing(server, 0.0)  # type: ignore[arg-type]
 
     with contextlib.suppress(msgspec.DecodeError):
         assert len({remote.id for remote in anyio.run(listed)}) <= 40
@@ -85,8 +85,8 @@ def test_a_listing_ends_and_is_understood_or_refused(provider: str, data: st.Dat
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "chat"])
 @fuzz(status=st.integers(100, 999), body=mutants(ERRORS))
-def test_an_error_is_judged_whatever_it_says(provider: str, status: int, body: bytes) -> None:
-    module = providers.load(provider)
+def test_an_error_of_any_content_has_a_verdict(provider: str, status: int, body: bytes) -> None:
+    module = load_provider(provider)
     assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
 
@@ -95,7 +95,7 @@ HEADERS = mutants(DATES).map(lambda text: text.decode("utf-8", "surrogateescape"
 
 
 @fuzz(text=HEADERS)
-def test_a_header_is_understood_or_ignored(text: str) -> None:
+def test_a_header_is_parsed_or_ignored(text: str) -> None:
     began = time.process_time()
     for name in ("retry-after", "retry-after-ms"):
         pause = retry_after({name: text}, 10.0)
@@ -113,6 +113,6 @@ def test_a_header_is_understood_or_ignored(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "1 Jan 1 99:99:99 +99999999999999", "9" * 8000, "1" * 4000 + "x"]
 )
-def test_headers_that_once_ended_the_program_are_ignored(text: str) -> None:
+def test_headers_that_once_crashed_the_program_are_ignored(text: str) -> None:
     assert retry_after({"retry-after": text}, 10.0) is None
     RateLimit().read_headers({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text})

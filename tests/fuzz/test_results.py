@@ -1,4 +1,4 @@
-"""Result lines: whatever comes back, every row is accounted for once, and the provider's bytes stay as they came."""
+"""Result lines of any content: every row ends in one state, and the provider's bytes are kept unchanged."""
 
 import json
 import time
@@ -10,19 +10,21 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.core.money import MAX_AMOUNT, Price
+from batchbench.providers import load_provider
 from batchbench.runs import events, results
 from batchbench.runs.events import Stored
 from batchbench.runs.ingest import Ingested, ingest
-from batchbench.runs.journal import Batch
+from batchbench.runs.journal import BatchRecord
 from tests import zstd
 from tests.fuzz.mutants import corpus, fuzz, mutants
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")
 ROWS = 3
-BATCH = Batch(nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, word="completed")
+BATCH = BatchRecord(
+    nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, provider_status="completed"
+)
 TOPS = {"content": [{"top_logprobs": [{"token": "he", "logprob": -0.1}, {"token": "she", "logprob": -2}]}]}
 OPENAI = [
     openai_line(),
@@ -55,11 +57,11 @@ def check(provider: str, lines: list[bytes]) -> None:
         path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
         began = time.process_time()
-        found = ingest([path], BATCH, providers.load(provider), PRICE)
+        found = ingest([path], BATCH, load_provider(provider), PRICE)
         assert time.process_time() - began < 1 + 0.5 * len(lines)
-        with patch.object(results, "BLOCK", 1):  # line by line, the same is found
-            alone = ingest([path], BATCH, providers.load(provider), PRICE)
-        assert told(alone) == told(found)
+        with patch.object(results, "BLOCK", 1):  # the same when it is read line by line
+            by_line = ingest([path], BATCH, load_provider(provider), PRICE)
+        assert fields(by_line) == fields(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))
         assert 0 <= found.cost <= MAX_AMOUNT
@@ -79,23 +81,23 @@ def check(provider: str, lines: list[bytes]) -> None:
         assert msgspec.json.decode(msgspec.json.encode(stored), type=events.AnyEvent) == stored
 
 
-def told(found: Ingested) -> dict[str, object]:
+def fields(found: Ingested) -> dict[str, object]:
     return msgspec.structs.asdict(found) | {"answers": found.answers.rows()}
 
 
 @pytest.mark.parametrize("provider", SAMPLES)
 @fuzz(data=st.data())
-def test_every_row_is_accounted_for_whatever_the_lines_say(provider: str, data: st.DataObject) -> None:
+def test_every_row_ends_in_one_state_for_any_lines(provider: str, data: st.DataObject) -> None:
     check(provider, data.draw(st.lists(mutants(SAMPLES[provider]), max_size=5)))
 
 
-KEPT = [  # found before
-    ("chat", [{**json.loads(openai_line()), "lost": -(10**6)}]),  # an answer that pays us
+REGRESSIONS = [
+    ("chat", [{**json.loads(openai_line()), "lost": -(10**6)}]),  # a negative cost
     ("chat", [{**json.loads(openai_line()), "lost": 2**63 - 1}]),
     ("openai", [openai_line(usage={"prompt_tokens": 2**63 - 1, "completion_tokens": 2**63 - 1})] * 2),
 ]
 
 
-@pytest.mark.parametrize(("provider", "lines"), KEPT, ids=range(len(KEPT)))
-def test_lines_that_were_read_wrongly_once_are_read_well(provider: str, lines: list[bytes | object]) -> None:
+@pytest.mark.parametrize(("provider", "lines"), REGRESSIONS, ids=range(len(REGRESSIONS)))
+def test_lines_that_were_once_misread_are_read_correctly(provider: str, lines: list[bytes | object]) -> None:
     check(provider, [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines])

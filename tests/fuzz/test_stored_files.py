@@ -1,4 +1,4 @@
-"""Files that people hand around: what is not as we wrote it is refused in words of ours, never by accident."""
+"""Files that users exchange: a file that batchbench did not write is refused with a message, not with a crash."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from batchbench.app import sweep_file
 from batchbench.app.status import run_status
 from batchbench.compile.manifest import decode
 from batchbench.core.store import Store
-from batchbench.emulator.faults import parse_rules
+from batchbench.emulator.faults.rules import parse_rules
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
 from batchbench.report import gather
@@ -32,7 +32,7 @@ ALLOWED = contextlib.suppress(BatchbenchError)
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a run that has been exported: nobody is asked, and every kind of file is there."""
+    """A home with an exported run: it has every kind of file, and no model was called."""
     home = tmp_path_factory.mktemp("fuzzed")
     words = ["gest", "--set", "data=sample", "--model", "openai:m", "--price", "1,1", "-o", str(home / "out")]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -45,7 +45,7 @@ def run_folder(home: Path) -> Path:
 
 
 @fuzz(cut=st.integers(0, 5000), change=mutants([b"\n", written(EVENTS)[:80]]), stop=st.integers(0, 60))
-def test_a_damaged_journal_is_a_beginning_of_the_history_or_an_error(cut: int, change: bytes, stop: int) -> None:
+def test_a_damaged_journal_is_a_prefix_of_the_events_or_an_error(cut: int, change: bytes, stop: int) -> None:
     whole = written(EVENTS)
     cut %= len(whole)
     with contextlib.suppress(DataError):
@@ -55,18 +55,18 @@ def test_a_damaged_journal_is_a_beginning_of_the_history_or_an_error(cut: int, c
 
 @st.composite
 def forged(draw: st.DrawFn) -> bytes:
-    """A journal that somebody else wrote, with checksums that are right."""
+    """A journal that another program wrote, with correct checksums."""
     samples = [json.loads(msgspec.json.encode(event)) for event in EVENTS]
     texts = [json.dumps(sample).encode() for sample in samples]
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, min(len(texts), len(samples)) - 1))
+        index = draw(st.integers(0, min(len(texts), len(samples)) - 1))
         action = draw(st.sampled_from(["change", "change", "drop", "again"]))
         if action == "change":
-            texts[place] = draw(mutants([samples[place]])).replace(b"\n", b"")
+            texts[index] = draw(mutants([samples[index]])).replace(b"\n", b"")
         elif action == "drop" and len(texts) > 1:
-            del texts[place]
+            del texts[index]
         else:
-            texts.insert(place, draw(st.sampled_from(texts)))
+            texts.insert(index, draw(st.sampled_from(texts)))
     return signed(texts)
 
 
@@ -80,7 +80,7 @@ def signed(texts: list[bytes]) -> bytes:
 
 
 @fuzz(content=forged())
-def test_a_forged_journal_adds_up_or_is_refused(home: Path, content: bytes) -> None:
+def test_a_forged_journal_is_replayed_or_refused(home: Path, content: bytes) -> None:
     folder = run_folder(home)
     (folder / "journal").write_bytes(content)
     with ALLOWED:
@@ -111,7 +111,7 @@ FORGERIES = [
 
 
 @pytest.mark.parametrize("events", FORGERIES, ids=range(len(FORGERIES)))
-def test_a_journal_of_what_cannot_have_been_is_refused(home: Path, events: list[dict[str, object]]) -> None:
+def test_a_journal_with_impossible_events_is_refused(home: Path, events: list[dict[str, object]]) -> None:
     folder = run_folder(home)
     (folder / "journal").write_bytes(signed([json.dumps(event).encode() for event in [OPENED, *events]]))
     with pytest.raises(DataError):
@@ -121,15 +121,15 @@ def test_a_journal_of_what_cannot_have_been_is_refused(home: Path, events: list[
 @fuzz(data=st.data())
 def test_run_json_is_read_or_refused(home: Path, data: st.DataObject) -> None:
     path = run_folder(home) / "run.json"
-    honest = path.read_bytes()
+    original = path.read_bytes()
     try:
-        path.write_bytes(data.draw(mutants([honest])))
+        path.write_bytes(data.draw(mutants([original])))
         with ALLOWED:
             found = read_run(path)
             assert (Store(home).manifests / found.manifest).parent == Store(home).manifests
             assert found.target.slug
     finally:
-        path.write_bytes(honest)
+        path.write_bytes(original)
 
 
 @fuzz(data=st.data())
@@ -148,7 +148,7 @@ def test_prices_are_read_or_refused_and_never_negative(home: Path, content: byte
     path = home / "prices.json"
     path.write_bytes(content)
     with ALLOWED:
-        price = prices.batch(prices.snapshot(path), "openai", "m")
+        price = prices.batch_price(prices.snapshot(path), "openai", "m")
         assert price.cost(10, 10) >= 0
 
 
@@ -156,7 +156,7 @@ ENDPOINT = {"openai": "http://127.0.0.1:1/openai/v1", "anthropic": "http://127.0
 
 
 @fuzz(content=mutants([ENDPOINT]))
-def test_an_emulators_address_is_believed_only_if_it_answers(tmp_path: Path, content: bytes) -> None:
+def test_an_emulators_address_is_used_only_if_it_answers(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "endpoint.json").write_bytes(content)
     assert emulator.find(tmp_path) is None
 
@@ -169,7 +169,7 @@ RULES = [
 
 
 @fuzz(text=mutants(RULES))
-def test_rules_of_faults_are_read_or_refused(text: bytes) -> None:
+def test_fault_rules_are_read_or_refused(text: bytes) -> None:
     with ALLOWED:
         parse_rules(text.decode("utf-8", "replace"), "rules")
 
@@ -227,4 +227,4 @@ def test_an_analysis_is_read_or_refused(analysed: Path, data: st.DataObject) -> 
     path = analysed / "other.json"
     path.write_bytes(data.draw(mutants([(analysed / "metrics.json").read_bytes()])))
     with ALLOWED:
-        gather.analysis(path)
+        gather.read_analysis(path)

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from batchbench.emulator.faults import Rule
 from batchbench.emulator.faults.catalogue import FAULTS
+from batchbench.emulator.faults.rules import Rule
 from batchbench.errors import UnresolvedError
 from batchbench.runs.events import AnyEvent
 from batchbench.runs.journal import OPEN
@@ -74,7 +74,7 @@ LOSSY = [
 ]
 EVENTS = [kind.__name__.lower() for kind in get_args(AnyEvent)]
 DEADLY = [
-    *(f"{step}-{event}" for event in EVENTS for step in ("before", "mid", "after")),
+    *(f"{step}-{event}" for event in EVENTS for step in ("before", "torn", "after")),
     *("once-before-send", "once-after-reply", "download-piece", "answers-before", "answers-after"),
     *("segment-written", "segment-synced", "segment-renamed"),
 ]
@@ -197,7 +197,7 @@ class Life(RuleBasedStateMachine):
         self.wait(seconds)
         self.world.reachable(True)
 
-    @precondition(lambda self: any(self.world.desk.state.open))
+    @precondition(lambda self: any(self.world.context.state.open))
     @rule(which=st.integers(0, 9))
     def somebody_cancels(self, which: int) -> None:
         running = [batch.id for batch in self.world.mine() if batch.open and batch.cancelled is None]
@@ -228,7 +228,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def the_auditor_finds_nothing(self) -> None:
-        journal, ledger = self.world.folder / "journal", self.world.desk.settings.ledger
+        journal, ledger = self.world.folder / "journal", self.world.context.settings.ledger
         if not self.world.state().asked:
             return
         sizes = ledger.stat().st_size, journal.stat().st_size
@@ -260,8 +260,8 @@ class Life(RuleBasedStateMachine):
                 self.resolve()
         assert client.error is None, client.error
         told = client.status()
-        assert client.work is not None
-        assert (client.work.todo(), client.work.standing().in_flight) == (0, 0)
+        assert client.account is not None
+        assert (client.account.todo(), client.account.progress().in_flight) == (0, 0)
         assert self.lossy or told["answered"] == told["asked"], told
         self.world.audit(status=told)
         self.world.wait(DAY)

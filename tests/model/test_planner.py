@@ -7,8 +7,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchbench.dispatch.state import Work
-from batchbench.dispatch.submit import Chunk, plan
+from batchbench.dispatch import Account
+from batchbench.dispatch.state import Dispatch
+from batchbench.dispatch.submit import Chunk, next_batch
+from batchbench.providers.interface import Calls
 from batchbench.runs.progress import ANSWERED, TODO, as_ranges, todo
 from tests.model.world import PRICE, World, limits
 
@@ -43,20 +45,25 @@ def test_batches_share_out_the_rows_within_every_limit(
 ) -> None:
     chunks: list[Chunk] = []
 
-    async def act(work: Work) -> None:
+    halted = False
+
+    async def act(account: Account, calls: Calls) -> None:
+        nonlocal halted
         for row in answered:
-            work.rows[0][row] = ANSWERED
-        while planned := await plan(work):
-            chunks.append(planned[1])
+            account.rows[0][row] = ANSWERED
+        dispatch = Dispatch(account, world.provider, calls)
+        while isinstance(reserved := await next_batch(dispatch), tuple):
+            chunks.append(reserved[1])
+        halted = reserved is not None
 
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), small, dialect, limits(size, 50, bytes=most_bytes))
         client = world.start(ITEMS, budget=budget, act=act)
         world.wait(1)
         assert world.finished()
-        assert client.work is not None
+        assert client.account is not None
         assert client.run is not None
-        halt, left = client.work.halt, client.work.todo()
+        left = client.account.todo()
         prompts = client.run.prompts(0, 3 * ITEMS)
         world.close()
     asked = [row for chunk in chunks for start, stop in chunk.ranges for row in range(start, stop)]
@@ -74,5 +81,5 @@ def test_batches_share_out_the_rows_within_every_limit(
     if dialect == "anthropic":
         sizes = [chunk.rows for chunk in chunks]
         assert len(sizes) == len(set(sizes))
-    elif budget is None and halt is None:
+    elif budget is None and not halted:
         assert left == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.emulator.faults import Rule
+from batchbench.emulator.faults.rules import Rule
 from batchbench.errors import UnresolvedError
 from batchbench.runs.events import Duplicate
 from batchbench.runs.folder import open_run
@@ -91,6 +91,19 @@ def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(ma
     world.wait(DAY)
     assert world.finished()
     assert len(world.mine()) == 1
+    world.audit()
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_buying_goes_on_after_a_listing_shows_batches_that_were_not_found_before(make: Make, dialect: str) -> None:
+    """The 404 replies were never forgotten, and the run waited for ever."""
+    world = make(dialect, size=3, open_batches=3)
+    world.faults([Rule(do="list-lag", seconds=100), Rule(do="poll-404", first=2)])
+    client = world.start(4)
+    world.wait(3 * DAY)
+    assert world.finished()
+    assert client.error is None
+    assert client.status()["answered"] == 12
     world.audit()
 
 

@@ -14,30 +14,34 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from batchbench import dispatch, providers
+from batchbench import dispatch
 from batchbench.compile.manifest import read_manifest
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
+from batchbench.core.clock import Clock
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Clock, Wish, Work
-from batchbench.emulator.faults import Faults, Rule
-from batchbench.emulator.ledger import events as ev
-from batchbench.emulator.server.context import Desk, Settings
+from batchbench.dispatch import Account, Budget, Plan
+from batchbench.emulator.faults.rules import Faults, Rule
+from batchbench.emulator.ledger import events
+from batchbench.emulator.server.context import Context, Settings
 from batchbench.emulator.server.limits import Delays
 from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
-from batchbench.providers.interface import Limits
+from batchbench.providers import load_provider
+from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
+from batchbench.runs.journal import RunState
 from batchbench.transport import client
 from tests.auditor.invariants import audit, load
+from tests.dispatch.scene import tear_last_line
 from tests.model.loop import Loop, virtual
 
 Json = dict[str, Any]
-Act = Callable[[Work], Awaitable[None]]
+Act = Callable[[Account, Calls], Awaitable[None]]
 TOKEN = "sk-canary-5a0d"
 PORT = 8080
 PRICE = Price(input=75_000, output=300_000, source="test")  # the emulator's own
@@ -54,10 +58,10 @@ class World:
     def __init__(self, folder: Path, manifests: Path, dialect: str, limits: Limits, seed: int = 0) -> None:
         self._leave = ExitStack()
         self.loop: Loop = self._leave.enter_context(virtual(seed))
-        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash, "point", self._point)
+        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
         self.dialect = dialect
         self.limits = limits
-        self.provider = providers.load(dialect)
+        self.provider = load_provider(dialect)
         self.store = Store(folder / "home")
         shutil.copytree(manifests, self.store.manifests)
         self.manifest_folder = next(self.store.manifests.iterdir())
@@ -70,7 +74,7 @@ class World:
         self.deadly = ("", 0)  # where the client dies, and the how manieth time it comes by
         self.dead = False
         self.client: Client | None = None
-        self.desk: Desk
+        self.context: Context
         self._sitting: list[asyncio.Task[None]] = []
         (folder / "provider").mkdir()
         self.do(self._open_the_provider(folder / "provider", seed))
@@ -88,13 +92,13 @@ class World:
             task.cancel()
         self.do(asyncio.gather(*self._sitting, return_exceptions=True))
         self.loop.cut_wires()
-        self.desk.ledger.close()
+        self.context.ledger.close()
         self._leave.close()
 
     # -- the provider --------------------------------------------------------------------------------------
 
     async def _open_the_provider(self, state: Path, seed: int) -> None:
-        self.desk = Desk(
+        self.context = Context(
             Settings(
                 state=state,
                 ledger=state / "ledger.jsonl",
@@ -104,18 +108,18 @@ class World:
                 delays=Delays(validating=5, processing=PROCESSING, cancelling=20),
             )
         )
-        self.desk.clock.wall = self.loop.wall
-        self.desk.port = PORT
-        server = Server(self.desk)
+        self.context.clock.wall = self.loop.wall
+        self.context.port = PORT
+        server = Server(self.context)
         runner = web.AppRunner(server.app(), access_log=None, handle_signals=False)
         await runner.setup()
         self._door = runner.server
         self.loop.server = self._door
-        self._sitting.append(asyncio.ensure_future(self.desk.serve(server.foreman.drive)))
+        self._sitting.append(asyncio.ensure_future(self.context.run_tasks(server.scheduler.run)))
 
     def faults(self, rules: Sequence[Rule]) -> None:
         """From now on, these and no others."""
-        self.desk.faults = Faults(list(rules), self.desk.settings.seed)
+        self.context.faults = Faults(list(rules), self.context.settings.seed)
 
     def reachable(self, yes: bool) -> None:
         self.loop.server = self._door if yes else None
@@ -124,36 +128,40 @@ class World:
 
     def stand_still(self, seconds: float) -> None:
         """Freeze the client's machine, as who owns it may: none of its clocks goes on, the provider's does."""
-        t, wall = self.desk.now()
-        self.desk.record(ev.Moved(t=t, wall=wall, advance=seconds))
-        self.desk.clock.advance(seconds)
-        self.desk.bell.set()
+        t, wall = self.context.now()
+        self.context.record(events.ClockAdvanced(t=t, wall=wall, advance=seconds))
+        self.context.clock.advance(seconds)
+        self.context.changed.set()
 
     def mine(self) -> list[Any]:
         """Our batches, as the provider knows them."""
-        return [batch for batch in self.desk.state.batches.values() if batch.accepted.owner == "client"]
+        return [batch for batch in self.context.state.batches.values() if batch.accepted.owner == "client"]
 
     def cancel_elsewhere(self, batch: str) -> None:
-        t, wall = self.desk.now()
-        self.desk.record(ev.Cancelled(t=t, wall=wall, batch=batch, by="someone else"))
+        t, wall = self.context.now()
+        self.context.record(events.BatchCancelled(t=t, wall=wall, batch=batch, by="someone else"))
 
     # -- the client ----------------------------------------------------------------------------------------
 
     def start(
-        self, items: int, repetitions: int = 1, budget: int | None = None, act: "Act | None" = None, **wishes: Any
+        self, items: int, repetitions: int = 1, budget: int | None = None, act: "Act | None" = None, **wanted: Any
     ) -> "Client":
         """Type the command, or another."""
         assert self.client is None
         self.dead = False
-        self.rebuys += bool(wishes.get("rebuy_missing"))
+        self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
-        wish = Wish(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wishes)
-        self.client = Client(self, wish, act)
+        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, **wanted)
+        self.client = Client(self, plan, budget, act)
         return self.client
 
     def settle(self, nonce: str, answer: str) -> None:
         """Say what became of a batch that nobody else can tell of."""
-        self.start(0, act=lambda work: dispatch.resolve(work, nonce, answer))
+
+        async def act(account: Account, _: Calls) -> None:
+            dispatch.resolve(account.run, nonce, answer, self.loop.wall())
+
+        self.start(0, act=act)
         self.wait(1)
         assert self.finished()
 
@@ -180,10 +188,12 @@ class World:
 
     def _point(self, name: str) -> None:
         place, left = self.deadly
-        if name == place and not self.dead:
+        if name == place.replace("torn-", "after-") and not self.dead:
             self.deadly = (place, left - 1)
             if left <= 1:
                 self.deadly = ("", 0)
+                if place.startswith("torn-"):
+                    tear_last_line(self.store.home)
                 self._die()
         if self.dead:
             raise Killed(name)
@@ -194,16 +204,15 @@ class World:
     def folder(self) -> Path:
         return self.store.cache / self.manifest_folder.name / self.target.slug
 
-    def state(self) -> journal.State:
+    def state(self) -> RunState:
         """What the journal says to whoever reads it now."""
         path = self.folder / "journal"
-        return journal.replay(read_journal(path).events) if path.exists() else journal.State()
+        return journal.replay(read_journal(path).events) if path.exists() else RunState()
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
-        found = audit(
-            load(self.desk.settings.ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options)
-        )
+        ledger = self.context.settings.ledger
+        found = audit(load(ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options))
         wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
         assert not wrong, wrong
         return found
@@ -212,12 +221,13 @@ class World:
 class Client:
     """One start of the program."""
 
-    def __init__(self, world: World, wish: Wish, act: Act | None) -> None:
+    def __init__(self, world: World, plan: Plan, budget: int | None, act: Act | None) -> None:
         self.world = world
-        self.wish = wish
+        self.plan = plan
+        self.budget = budget
         self.error: BaseException | None = None
         self.run: Run | None = None
-        self.work: Work | None = None
+        self.account: Account | None = None
         self.stop = anyio.Event()
         self.task = world.loop.create_task(self._live(act or self._dispatch))
 
@@ -229,11 +239,11 @@ class Client:
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
             async with api.running():
-                self.work = Work(self.run, world.provider, world.limits, api, self.wish, clock)
-                await act(self.work)
+                self.account = Budget(self.budget).join(self.run, self.plan, world.limits, clock)
+                await act(self.account, api)
 
-    async def _dispatch(self, work: Work) -> None:
-        await dispatch.dispatch(work, self.stop, lambda _: None)
+    async def _dispatch(self, account: Account, calls: Calls) -> None:
+        await dispatch.dispatch(account, self.world.provider, calls, self.stop, lambda _: None)
 
     def judge(self) -> None:
         """Whatever a client ends with is something that it can tell a person, unless it was killed."""
@@ -253,11 +263,11 @@ class Client:
     def status(self) -> Json:
         """How many rows ended how, as `status --json` has it."""
         assert self.run is not None
-        assert self.work is not None
-        rows, wish = self.work.standing(), self.wish
-        counts = outcomes(self.run.folder, self.run.state, wish.rows, wish.repetitions)
+        assert self.account is not None
+        rows, plan = self.account.progress(), self.plan
+        counts = outcomes(self.run.folder, self.run.state, plan.rows, plan.repetitions)
         assert sum(counts.values()) == rows.done
-        assert rows.done + rows.in_flight + rows.missing + self.work.todo() == rows.rows
+        assert rows.done + rows.in_flight + rows.missing + self.account.todo() == rows.rows
         return {
             "asked": rows.rows,
             "answered": counts["answered"] + counts["truncated"],

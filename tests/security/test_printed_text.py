@@ -245,7 +245,7 @@ def test_a_complaint_of_a_provider_is_cut_and_made_safe(capsys: pytest.CaptureFi
     async def act(api: Client, _: list[str]) -> None:
         with pytest.raises(BatchbenchError) as error:
             await api.get("/x")
-        from batchbench.cli.output import fail
+        from batchbench.cli.terminal import fail
 
         fail(error.value, json=False)
 

@@ -1,4 +1,4 @@
-"""What tests of sweeps share: a home, a file, the program, and what its folders and the ledger say afterwards."""
+"""Shared by tests of sweeps: a home with a sweep file, the program, and readers of its folders and the ledger."""
 
 import json
 import os
@@ -27,7 +27,7 @@ models = [
 
 
 class Home:
-    """A home with a sweep file, and the emulator that its simulated models start."""
+    """A home with a sweep file. Simulated models start an emulator, which `close` stops."""
 
     def __init__(self, folder: Path, text: str = SMALL) -> None:
         self.folder = folder
@@ -53,22 +53,22 @@ class Home:
         if running := emulator.find(self.folder / "cache/emulator"):
             os.kill(running.pid, signal.SIGTERM)
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------
 
     def events(self) -> int:
-        """Lines in all journals together."""
+        """Lines of all journals together."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("cache/*/*/journal"))
 
     def spent(self) -> int:
-        """Micro-dollars spent over all runs, as their journals tell."""
+        """Micro-dollars that all runs have spent, according to their journals."""
         return sum(round(run["spent_usd"] * 1e6) for run in self.command("status"))
 
     def owed(self) -> int:
-        """Micro-dollars spent and promised; a create that was never answered stays promised for a day."""
+        """Micro-dollars spent and reserved; a create without a reply keeps its reservation for a day."""
         return sum(round((run["spent_usd"] + run["reserved_usd"]) * 1e6) for run in self.command("status"))
 
     def results(self) -> dict[str, bytes]:
-        """Everything that was computed, by its path."""
+        """The content of every result file, by its path."""
         names = ("metrics.json", "metrics.parquet", "cells.parquet")
         found = [path for name in names for path in self.folder.glob(f"cache/*/*/{name}")]
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
@@ -78,7 +78,7 @@ class Home:
         return [entry for entry in map(json.loads, path.read_text().splitlines()) if entry["event"] in kinds]
 
     def cost(self) -> int:
-        """What the provider has charged."""
+        """Micro-dollars that the provider has charged."""
         return sum(entry["cost"] for entry in self.ledger("billed"))
 
     def billed(self) -> int:

@@ -1,4 +1,4 @@
-"""A sweep's file: what it means, and that every mistake in one is told in one line, with its place."""
+"""The sweep file: what it means, and that every mistake is reported in one line with its place."""
 
 import itertools
 from pathlib import Path
@@ -96,20 +96,20 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "complaint"), MISTAKES)
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, place: str, complaint: str) -> None:
+@pytest.mark.parametrize(("text", "place", "message"), MISTAKES)
+def test_a_mistake_is_reported_with_its_place(tmp_path: Path, text: str, place: str, message: str) -> None:
     file = tmp_path / "sweep.toml"
     file.write_text(text)
     with pytest.raises(UsageError) as raised:
         plan_sweep(read(file))
-    told = str(raised.value)
-    assert place in told
-    assert complaint in told
-    assert "\n" not in told
+    reported = str(raised.value)
+    assert place in reported
+    assert message in reported
+    assert "\n" not in reported
     assert not (tmp_path / "manifests").exists()
 
 
-def test_the_example_says_what_it_does(tmp_path: Path) -> None:
+def test_the_example_makes_the_runs_it_describes(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
     sweep = read(tmp_path / "sweep.toml")
     runs = plan_sweep(sweep)
@@ -127,7 +127,7 @@ def test_the_example_says_what_it_does(tmp_path: Path) -> None:
     }
 
 
-def test_everything_in_the_example_that_is_commented_out_is_valid_too(tmp_path: Path) -> None:
+def test_the_commented_lines_of_the_example_are_valid(tmp_path: Path) -> None:
     lines = [line.removeprefix("# ") for line in EXAMPLE.splitlines()[1:]]
     (tmp_path / "sweep.toml").write_text("\n".join(line.removeprefix("#") if line == "#" else line for line in lines))
     sweep = read(tmp_path / "sweep.toml")
@@ -144,18 +144,18 @@ def test_a_masked_probe_is_asked_in_the_forms_that_fit_the_model(tmp_path: Path)
         "sim:random": ["question", "logprob"],
         "sim:anthropic/random": ["question"],
         "openai:gpt-4.1-mini": ["question", "logprob"],
-        "openai:o3": ["question"],  # reasons, and then shows no log-probabilities
+        "openai:o3": ["question"],  # a reasoning model gives no log-probabilities
         "anthropic:claude-haiku-4-5": ["question"],
     }
     file.write_text(f'models = {names}\n[[probes]]\nname = "wino_bias"\nform = "logprob"\n')
-    with pytest.raises(UsageError, match=r"models 2 .* gives no log-probabilities"):  # somebody insists on it
+    with pytest.raises(UsageError, match=r"models 2 .* gives no log-probabilities"):  # the file requires it
         plan_sweep(read(file))
 
 
-def test_a_file_that_is_not_there_or_not_text_is_one_line(batchbench: Run, tmp_path: Path) -> None:
-    for name, content, complaint in [("no.toml", None, "cannot read"), ("bin.toml", b"\xff\xfe", "not UTF-8")]:
+def test_a_file_that_is_missing_or_not_text_is_reported_in_one_line(batchbench: Run, tmp_path: Path) -> None:
+    for name, content, message in [("no.toml", None, "cannot read"), ("bin.toml", b"\xff\xfe", "not UTF-8")]:
         if content:
             (tmp_path / name).write_bytes(content)
         ran = batchbench("sweep", tmp_path / name, "--home", tmp_path)
-        assert complaint in ran.stderr
+        assert message in ran.stderr
         assert len(ran.stderr.splitlines()) == 1

@@ -3,8 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 from batchbench.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ provider's list of batches. Exit code 65 if anything is wrong.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
+    parser = options.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
     parser.add_argument("--remote", action="store_true", help="also compare with the provider's list of batches")
     parser.add_argument(
         "--base-url", metavar="URL", help="with --remote: the address of runs that are not at the provider"
@@ -30,14 +30,14 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.audit import audit_runs
 
     terminal = Terminal(quiet=args.quiet)
-    audits = audit_runs(output.store(args), terminal, remote=args.remote, base_url=args.base_url)
+    audits = audit_runs(options.store(args), terminal, remote=args.remote, base_url=args.base_url)
     if args.json:
-        output.show_json(audits)
+        show_json(audits)
     elif not audits:
-        output.show("no runs to check")
+        show("no runs to check")
     else:
         for audit in audits:
-            output.show(_text(audit))
+            show(_text(audit))
     return DataError.exit_code if any(audit.findings for audit in audits) else 0
 
 

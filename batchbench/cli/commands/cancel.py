@@ -2,8 +2,8 @@
 
 import argparse
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
 Ask the provider to stop every batch of these runs that is still running. Answers that exist already are kept and paid
@@ -11,9 +11,9 @@ for; `batchbench run` collects them.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
+    parser = options.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
     options.add_models(parser)
 
 
@@ -23,12 +23,12 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    cancelled = cancel(options.selection(args), options.struct(Options, args), output.store(args), terminal)
+    cancelled = cancel(options.selection(args), options.struct(Options, args), options.store(args), terminal)
     if args.json:
-        output.show_json(cancelled)
+        show_json(cancelled)
     elif not cancelled:
-        output.show("nothing to cancel: see `batchbench status`")
+        show("nothing to cancel: see `batchbench status`")
     else:
         for entry in cancelled:
-            output.show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
+            show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
     return 0

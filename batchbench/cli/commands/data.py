@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, format_table, show, show_json
 
 DESCRIPTION = """\
 The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
@@ -17,92 +17,98 @@ checked against a pinned sha256.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command and its four verbs."""
-    parser = output.command(commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION)
+    parser = options.command(
+        commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION
+    )
     verbs = parser.add_subparsers(metavar="VERB")
-    output.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
-    pull = output.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
+    options.command(verbs, "list", run_list, verb=True, help="name, licence, source, and whether it is here")
+    pull = options.command(verbs, "pull", run_pull, verb=True, help="fetch data sets")
     pull.add_argument("names", nargs="*", metavar="NAME")
-    adding = output.command(verbs, "add", run_add, verb=True, help="use a file from disk")
+    adding = options.command(verbs, "add", run_add, verb=True, help="use a file from disk")
     adding.add_argument("name", metavar="NAME", help="the data set it belongs to")
     adding.add_argument("file", metavar="FILE", type=Path, help="the file, or the package that contains it")
     adding.add_argument("--trust", action="store_true", help="use the file although its digest is not a known one")
-    verify = output.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
+    verify = options.command(verbs, "verify", run_verify, verb=True, help="check every local file byte for byte")
     verify.add_argument("names", nargs="*", metavar="NAME")
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE
+    from batchbench.compile.data_cache import missing_files
 
-    store = output.store(args)
+    store = options.store(args)
     rows = [
         {
             "name": dataset.name,
             "about": dataset.about,
             "licence": dataset.licence,
             "source": str(dataset.source),
-            "here": not catalogue.missing(store, dataset),
+            "here": not missing_files(store, dataset),
         }
-        for dataset in catalogue.CATALOGUE.values()
+        for dataset in CATALOGUE.values()
     ]
     if args.json:
-        output.show_json(rows)
+        show_json(rows)
     else:
         cells = [
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
-        output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
-        sources = dict.fromkeys(str(dataset.source) for dataset in catalogue.CATALOGUE.values())
+        show(format_table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
+        sources = dict.fromkeys(str(dataset.source) for dataset in CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
-            output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
+            show(f"\nfrom {source}: {', '.join(map(str, names))}")
     return 0
 
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import missing_files, pull_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     pulled = []
-    for name in args.names or catalogue.CATALOGUE:
-        dataset = catalogue.find(name)
-        if catalogue.missing(store, dataset):
-            catalogue.pull(store, dataset, Terminal(quiet=args.quiet).note)
+    for name in args.names or CATALOGUE:
+        dataset = find_dataset(name)
+        if missing_files(store, dataset):
+            pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
-        output.show_json({"pulled": pulled})
+        show_json({"pulled": pulled})
     else:
-        output.show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
+        show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
     return 0
 
 
 def run_add(args: argparse.Namespace) -> int:
     """Use a file from disk."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import find_dataset
+    from batchbench.compile.data_cache import add_file
 
-    added = catalogue.add(output.store(args), catalogue.find(args.name), args.file, trust=args.trust)
+    added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
-        output.show_json({"dataset": args.name, "added": added})
+        show_json({"dataset": args.name, "added": added})
     else:
-        output.show(f"{args.name}: added {', '.join(added)}")
+        show(f"{args.name}: added {', '.join(added)}")
     return 0
 
 
 def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import verify_dataset
 
-    store = output.store(args)
+    store = options.store(args)
     verified: list[str] = []
     missing: list[str] = []
-    for name in args.names or catalogue.CATALOGUE:
-        (verified if catalogue.verify(store, catalogue.find(name)) else missing).append(name)
+    for name in args.names or CATALOGUE:
+        (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
     if args.json:
-        output.show_json({"verified": verified, "missing": missing})
+        show_json({"verified": verified, "missing": missing})
     else:
-        output.show(f"verified: {', '.join(verified) or 'none'}")
-        output.show(f"not here: {', '.join(missing) or 'none'}")
+        show(f"verified: {', '.join(verified) or 'none'}")
+        show(f"not here: {', '.join(missing) or 'none'}")
     return 0

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from batchbench.cli import output
+from batchbench.cli import options
+from batchbench.cli.terminal import show
 from batchbench.emulator import TOKEN_VARIABLE
 from batchbench.errors import UsageError, unknown
 
@@ -52,7 +53,7 @@ prices
 EPILOG = f"Every start makes a new key. Set {TOKEN_VARIABLE} to choose the key, for example to keep it after a restart."
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "emulate",
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list_faults:
         from batchbench.emulator.faults.catalogue import listing
 
-        output.show(listing())
+        show(listing())
         return 0
     from batchbench.emulator.server.server import serve
 
@@ -100,9 +101,9 @@ def _settings(args: argparse.Namespace) -> "Settings":
     import secrets
 
     from batchbench.core.money import parse_price
-    from batchbench.emulator.faults import read_rules
+    from batchbench.emulator.faults.rules import read_rules
     from batchbench.emulator.server.context import Settings
-    from batchbench.emulator.server.limits import Delays, Limits
+    from batchbench.emulator.server.limits import Delays, EmulatorLimits
 
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"--port {args.port} is not a port: give a number from 0 to 65535")
@@ -117,7 +118,7 @@ def _settings(args: argparse.Namespace) -> "Settings":
         token=os.environ.get(TOKEN_VARIABLE) or "emu-" + secrets.token_hex(16),
         port=args.port,
         seed=args.seed,
-        limits=_with_overrides(Limits, args.limit, "limit"),
+        limits=_with_overrides(EmulatorLimits, args.limit, "limit"),
         delays=_with_overrides(Delays, args.delay, "delay"),
         price=parse_price(args.price),
         rules=read_rules(args.faults) if args.faults else [],

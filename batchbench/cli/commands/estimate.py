@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
@@ -16,9 +16,9 @@ worst case that --budget is compared with. Nothing is asked.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
+    parser = options.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
     options.add_models(parser)
 
 
@@ -28,12 +28,12 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import Options
 
     terminal = Terminal(quiet=args.quiet)
-    entries, errors = estimate(options.selection(args), options.struct(Options, args), output.store(args), terminal)
-    code = output.complain(errors)
+    entries, errors = estimate(options.selection(args), options.struct(Options, args), options.store(args), terminal)
+    code = complain(errors)
     if args.json:
-        output.show_json(entries)
+        show_json(entries)
     else:
-        output.show(table(entries))
+        show(table(entries))
     return code
 
 
@@ -54,7 +54,7 @@ def table(entries: "Sequence[CostEstimate | Unavailable]") -> str:
     for entry in known:
         models.setdefault(entry.prices, {})[entry.model] = None
     sources = [f"prices of {', '.join(names)}: {source}" for source, names in models.items()]
-    return "\n".join([output.table(rows), "", *sources])
+    return "\n".join([format_table(rows), "", *sources])
 
 
 def _figures(entries: "Sequence[CostEstimate]") -> list[str]:

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
+from batchbench.cli import options
+from batchbench.cli.terminal import show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.explain import Explanation
@@ -15,9 +16,9 @@ A custom id is what requests carry, such as 7c7ed463f1-42-0: nonce, row, repetit
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "explain", run, help="all about one request", description=DESCRIPTION)
+    parser = options.command(commands, "explain", run, help="all about one request", description=DESCRIPTION)
     parser.add_argument("custom_id", metavar="CUSTOM_ID")
 
 
@@ -25,11 +26,11 @@ def run(args: argparse.Namespace) -> int:
     """Explain one request."""
     from batchbench.app.explain import explain
 
-    found = explain(args.custom_id, output.store(args))
+    found = explain(args.custom_id, options.store(args))
     if args.json:
-        output.show_json(found)
+        show_json(found)
     else:
-        output.show("\n".join(_lines(found)))
+        show("\n".join(_lines(found)))
     return 0
 
 

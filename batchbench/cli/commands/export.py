@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 
 DESCRIPTION = """\
 Write requests as files in the provider's own format, instead of sending them: OpenAI's batch lines for openai: and
@@ -21,9 +21,9 @@ batch, which is then collected like any other. The nonce is the end of the file'
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "export", run, help="write requests as files", description=DESCRIPTION)
+    parser = options.command(commands, "export", run, help="write requests as files", description=DESCRIPTION)
     parser.add_argument("-o", type=Path, default=Path("export"), metavar="DIR", dest="folder", help="where (export)")
     options.add_models(parser)
     options.add_purchase(parser)
@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.requests import Options, Purchase
 
     request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
-    written = export(*request, args.folder, output.store(args), Terminal(quiet=args.quiet))
+    written = export(*request, args.folder, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json(written.files)
+        show_json(written.files)
     else:
         for entry in written.files:
-            output.show(f"{entry.probe} {entry.model}: {entry.requests:,} requests in {entry.file}")
+            show(f"{entry.probe} {entry.model}: {entry.requests:,} requests in {entry.file}")
         if not written.files and written.error is None:
-            output.show("nothing new to export: see `batchbench status`")
-    return output.complain([written.error])
+            show("nothing new to export: see `batchbench status`")
+    return complain([written.error])

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 from batchbench.errors import MissingAnswers
 
 DESCRIPTION = """\
@@ -18,9 +18,9 @@ that contain a part of it: name both files that OpenAI returns, output and error
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
+    parser = options.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results, in the provider's format")
     parser.add_argument(
         "--partial", action="store_true", help="import a batch although some of its results are missing"
@@ -32,15 +32,15 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.import_ import import_results
 
     terminal = Terminal(quiet=args.quiet)
-    imported = import_results(args.files, output.store(args), terminal, partial=args.partial)
+    imported = import_results(args.files, options.store(args), terminal, partial=args.partial)
     if args.json:
-        output.show_json(imported)
+        show_json(imported)
     else:
         for entry in imported:
-            output.show(
+            show(
                 f"{entry.file}: {entry.answered:,} answers, {entry.missing:,} missing, {entry.again:,} to ask again, "
                 f"{entry.quarantined:,} lines set aside, ${entry.cost_usd:,.4f} in {entry.run}"
             )
     missing = sum(entry.missing for entry in imported)
     error = MissingAnswers(f"{missing:,} answers are missing: `--rebuy-missing` asks for them again")
-    return output.complain([error if missing else None])
+    return complain([error if missing else None])

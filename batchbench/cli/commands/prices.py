@@ -3,7 +3,8 @@
 import argparse
 import datetime
 
-from batchbench.cli import output
+from batchbench.cli import options
+from batchbench.cli.terminal import format_table, show, show_json
 
 DESCRIPTION = """\
 The prices that estimates and budgets use: dollars per million tokens, with their source and date. Every
@@ -14,9 +15,9 @@ run keeps the prices it was charged at.
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
+    parser = options.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
     parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take current prices")
 
 
@@ -26,19 +27,19 @@ def run(args: argparse.Namespace) -> int:
 
     from batchbench.providers import prices
 
-    store = output.store(args)
+    store = options.store(args)
     if args.verb == "refresh":
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        fresh = prices.regenerated(today)
+        fresh = prices.generate(today)
         store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
     table = prices.snapshot(store.prices)
     if args.json:
-        output.show_json(table)
+        show_json(table)
         return 0
     rows = [["MODEL", "IN", "OUT", "BATCH IN", "BATCH OUT"]]
     for name, row in table.models.items():
         amounts = (row.input, row.output, row.batch_input, row.batch_output)
         rows.append([name, *("none" if amount is None else f"{amount / 1_000_000:g}" for amount in amounts)])
-    output.show(output.table(rows))
-    output.show(f"\ndollars per million tokens; {table.source}, {table.date}")
+    show(format_table(rows))
+    show(f"\ndollars per million tokens; {table.source}, {table.date}")
     return 0

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
 One HTML file that shows what analyses found: marks, intervals, groups, missing answers, costs, sample answers. It needs
@@ -17,9 +17,9 @@ PNG too where the extra `png` is installed (pip install 'batchbench[png]').
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "report", run, help="a page that shows analyses", description=DESCRIPTION)
+    parser = options.command(commands, "report", run, help="a page that shows analyses", description=DESCRIPTION)
     parser.add_argument("probes", nargs="*", metavar="PROBE", help="only these (default: every one)")
     parser.add_argument(
         "--model", action="append", default=[], metavar="M", dest="models", help="only these, or a run's folder"
@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and say where it is."""
     from batchbench.app.report import write_report, writes_png
 
-    written = write_report(args.probes, args.models, output.store(args), out=args.out, title=args.title)
+    written = write_report(args.probes, args.models, options.store(args), out=args.out, title=args.title)
     if not writes_png():
         Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
     if args.json:
         runs = list(map(str, written.runs))
-        output.show_json({"report": str(written.report), "files": str(written.files), "runs": runs})
+        show_json({"report": str(written.report), "files": str(written.files), "runs": runs})
     else:
-        output.show(f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}")
+        show(f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}")
     return 0

@@ -3,8 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.run import RunResult
@@ -24,9 +24,9 @@ OPENAI_API_KEY, ANTHROPIC_API_KEY, CHAT_API_KEY. Ctrl-C stops; submitted batches
 """
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "run", run, help="ask models; also resumes", description=DESCRIPTION)
+    parser = options.command(commands, "run", run, help="ask models; also resumes", description=DESCRIPTION)
     options.add_purchase(parser)
     options.add_models(parser)
 
@@ -37,13 +37,13 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.run import run_probes
 
     request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
-    finished = run_probes(*request, output.store(args), Terminal(quiet=args.quiet))
+    finished = run_probes(*request, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json([result for result, _ in finished])
+        show_json([result for result, _ in finished])
     elif not args.quiet:
         for result, _ in finished:
-            output.show(_sentence(result))
-    return output.complain([error for _, error in finished])
+            show(_sentence(result))
+    return complain([error for _, error in finished])
 
 
 def _sentence(result: "RunResult") -> str:

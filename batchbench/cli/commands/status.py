@@ -4,7 +4,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from batchbench.cli import output
+from batchbench.cli import options
+from batchbench.cli.terminal import format_table, show, show_json
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ How far every run is, read from its files. Nothing is locked and no provider is 
 INTERVAL = 2.0  # seconds, with --watch
 
 
-def add(commands: output.Subparsers) -> None:
+def add(commands: options.Subparsers) -> None:
     """Declare the command."""
-    parser = output.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
+    parser = options.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds, until Ctrl-C")
 
 
@@ -29,15 +30,15 @@ def run(args: argparse.Namespace) -> int:
 
     if args.watch and args.json:
         raise UsageError("--json is one document, and --watch never ends: use one of them")
-    store = output.store(args)
+    store = options.store(args)
     while True:
         found = status(store)
         if args.json:
-            output.show_json(found)
+            show_json(found)
         elif not found:
-            output.show("no runs yet: start one with `batchbench run PROBE --model M`")
+            show("no runs yet: start one with `batchbench run PROBE --model M`")
         else:
-            output.show(_table(found))
+            show(_table(found))
         if not args.watch:
             return 0
         time.sleep(INTERVAL)
@@ -60,7 +61,7 @@ def _table(found: "list[RunStatus]") -> str:
                 " ".join(notes),
             ]
         )
-    lines = [output.table(rows)]
+    lines = [format_table(rows)]
     lines += [f"UNRESOLVED {entry.run} {text}" for entry in found for text in entry.unresolved]
     return "\n".join(lines)
 

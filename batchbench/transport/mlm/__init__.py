@@ -1,4 +1,4 @@
-"""Masked language models on this machine: an optional extra, imported only when such a model is asked."""
+"""Masked language models on this machine: an optional extra, imported only when such a model is used."""
 
 import hashlib
 from functools import cache
@@ -11,46 +11,46 @@ INSTALL = "pip install 'batchbench[mlm]'"
 
 
 def is_onnx(model: str) -> bool:
-    """Whether a model is a folder for onnxruntime; anything else is left to transformers."""
+    """Whether a model is a folder for onnxruntime; transformers loads all others."""
     return (Path(model) / "model.onnx").is_file()
 
 
 def check_installed(model: str) -> None:
-    """Refuse a model whose runtime is not here, with the command that brings it."""
+    """Refuse a model whose runtime is not installed; the message has the command that installs it."""
     needed = ("onnxruntime", "tokenizers") if is_onnx(model) else ("torch", "transformers")
     if missing := [name for name in needed if find_spec(name) is None]:
         raise UsageError(f"mlm:{model} needs {' and '.join(missing)}: {INSTALL}")
 
 
 def fingerprint(model: str) -> str:
-    """What tells a model's files from others under the same name; empty if there are none here.
+    """An id of a model's files, which change under the same name; empty if they are not on this machine.
 
-    For a folder it is a digest of all of them but hidden ones and prose, for a name the version that was fetched last.
+    For a folder it is a digest of all files except hidden ones and Markdown, for a name the version in the local cache.
     """
     folder = Path(model)
     if not folder.is_dir():
-        return _fetched(model)
-    whole = hashlib.sha256()
+        return _cached_version(model)
+    digest = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         if not path.name.startswith(".") and path.suffix != ".md":
-            about = path.stat()
-            whole.update(f"{path.name} {_sha256(path, about.st_size, about.st_mtime_ns)}\n".encode())
-    return whole.hexdigest()
+            status = path.stat()
+            digest.update(f"{path.name} {_sha256(path, status.st_size, status.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()
 
 
-def _fetched(name: str) -> str:
+def _cached_version(name: str) -> str:
     from huggingface_hub import try_to_load_from_cache
 
     try:
         config = try_to_load_from_cache(name, "config.json")
-    except ValueError:  # a folder that is gone, and no name at all
+    except ValueError:  # not a valid name; probably a folder that was removed
         return ""
     return Path(config).parent.name if isinstance(config, str) else ""
 
 
 @cache
-def _sha256(path: Path, size: int, changed: int) -> str:
-    """The digest of a file, read once for all runs of a command as long as it looks unchanged."""
-    del size, changed
+def _sha256(path: Path, size: int, modified: int) -> str:
+    """The digest of a file; the cache reads it once per command while its size and time do not change."""
+    del size, modified
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

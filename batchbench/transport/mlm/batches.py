@@ -1,9 +1,8 @@
-"""IO: play the batch for a masked model on this machine: sentences by length, a pass at a time, each answered once.
+"""IO: execute batches with a masked model on this machine.
 
-Everything said of a spool holds: a sentence is done once its line is in the batch's result file. The answers of a pass
-are on disk before the next begins, so a killed process loses the pass that was being computed and nothing else. Which
-sentences share a pass is decided by the batch, not by what is left of it, so that a run that was killed computes what
-one that was not would have.
+Sentences of similar length are computed together in one pass of the model. The answers of a pass are on disk before the
+next pass begins, so a kill loses only the pass that was being computed. The passes depend on the whole batch, not on
+what is left of it, so an interrupted run computes the same numbers as an uninterrupted one.
 """
 
 import os
@@ -20,12 +19,12 @@ from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.transport.call_log import append, open_append, result_line
 from batchbench.transport.mlm import filling, fingerprint, runtimes
-from batchbench.transport.mlm.filling import Pair, Question
+from batchbench.transport.mlm.filling import EncodedPrompt, Pair
 from batchbench.transport.mlm.runtimes import Runtime
 from batchbench.transport.spool import BatchSpool, Request
 
-Share = list[tuple[Request, Question]]  # what is computed in one pass
-FINGERPRINT = "model.sha256"  # the file that says which model answers in this spool
+Pass = list[tuple[Request, EncodedPrompt]]  # computed together
+FINGERPRINT = "model.sha256"  # the file with the fingerprint of the model that answers in this spool
 
 
 class _Message(msgspec.Struct):
@@ -37,7 +36,7 @@ class _Body(msgspec.Struct):
 
 
 class ModelSpool(BatchSpool):
-    """A spool that answers by itself; `candidates` are the two words of each row, where the probe has any."""
+    """Executes batches with a model in this process; `candidates` are the two words of each row, if it has any."""
 
     def __init__(self, folder: Path, store: Store, model: str, candidates: Sequence[Pair] | None) -> None:
         super().__init__(folder, store)
@@ -47,73 +46,73 @@ class ModelSpool(BatchSpool):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Carry out batches as long as this lasts."""
+        """Execute batches inside this context."""
         await to_thread.run_sync(self._check_model)
         async with super().running():
             yield self
 
     async def _execute(self, name: str) -> None:
-        """Answer every sentence of a batch that has no answer yet."""
         path = self._results(name)
-        left = {request.custom_id for request in self._unfinished(name)}
+        unfinished = {request.custom_id for request in self._unfinished(name)}
         handle = open_append(path)
         try:
-            for share in await to_thread.run_sync(self._shares, name):
-                missing = [(request, question) for request, question in share if request.custom_id in left]
+            for pairs in await to_thread.run_sync(self._passes, name):
+                missing = [(request, prompt) for request, prompt in pairs if request.custom_id in unfinished]
                 if self._cancelled(name):
                     break
                 if missing:
-                    lines = await to_thread.run_sync(self._answered, missing)
+                    lines = await to_thread.run_sync(self._result_lines, missing)
                     append(handle, b"".join(lines), path)
                     await to_thread.run_sync(os.fdatasync, handle)
                     crash_points.point("spool-line")
         except BatchbenchError as error:
-            self._failure = error
+            self.failure = error
         finally:
             os.close(handle)
             self._executing.discard(name)
 
-    def _shares(self, name: str) -> list[Share]:
-        """All sentences of a batch, by the passes in which they are computed."""
+    def _passes(self, name: str) -> list[Pass]:
+        """All sentences of a batch, grouped by the pass in which they are computed."""
         if self._runtime is None:
             self._runtime = runtimes.load(self._model)
-            now = self._check_model()  # once more: loading a model by its name may have fetched another version
-            self._store.write(self.folder / FINGERPRINT, now.encode())
+            current = self._check_model()  # once more: loading a model by its name may have downloaded another version
+            self._store.write(self.folder / FINGERPRINT, current.encode())
         requests = self._requests(name)
-        asked = filling.questions(self._runtime, [_prompt(each) for each in requests], [*map(self._pair, requests)])
-        return [[(requests[number], asked[number]) for number in numbers] for numbers in filling.passes(asked)]
+        texts = [_prompt(request) for request in requests]
+        prompts = filling.encode_prompts(self._runtime, texts, [*map(self._pair, requests)])
+        return [[(requests[number], prompts[number]) for number in numbers] for numbers in filling.passes(prompts)]
 
     def _pair(self, request: Request) -> Pair | None:
         return self._candidates[int(request.custom_id.split("-")[1])] if self._candidates else None
 
     def _check_model(self) -> str:
-        """The model's fingerprint; refuses another model than began the run, whose answers would be taken for its."""
-        path, now = self.folder / FINGERPRINT, fingerprint(self._model)
-        if now and path.exists() and path.read_text() not in ("", now):
+        """The model's fingerprint; raises DataError if another model began the run, so that answers do not mix."""
+        path, current = self.folder / FINGERPRINT, fingerprint(self._model)
+        if current and path.exists() and path.read_text() not in ("", current):
             raise DataError(
                 f"mlm:{self._model} is not the model that it was when {self.folder.parent} was begun: "
-                "give the new one a folder of its own, or move the run away"
+                "put the new model into another folder, or move the run away"
             )
-        return now
+        return current
 
-    def _answered(self, share: Share) -> list[bytes]:
-        """The result lines of sentences; one that the model cannot take is refused, as a server would."""
-        assert self._runtime is not None  # noqa: S101 - there would be no shares
-        most = self._runtime.spelling.longest
+    def _result_lines(self, pairs: Pass) -> list[bytes]:
+        """The result lines of sentences; one that is too long for the model gets the error line of a server."""
+        assert self._runtime is not None  # noqa: S101 - `_passes` has loaded it
+        limit = self._runtime.vocabulary.max_tokens
         lines = []
-        for request, question in share:
-            if question.longest > most:
-                why = f"the sentence has {question.longest} tokens, and the model takes {most}"
+        for request, prompt in pairs:
+            if prompt.longest > limit:
+                why = f"the sentence has {prompt.longest} tokens, and the model takes {limit}"
                 refused = {"error": {"message": why, "type": "invalid_request_error"}}
                 lines.append(result_line(request.custom_id, 400, msgspec.json.encode(refused)))
-        asked = [(request, question) for request, question in share if question.longest <= most]
-        said = filling.answers(self._runtime, [question for _, question in asked])
-        for (request, question), answer in zip(asked, said, strict=True):
+        accepted = [(request, prompt) for request, prompt in pairs if prompt.longest <= limit]
+        answers = filling.answers(self._runtime, [prompt for _, prompt in accepted])
+        for (request, prompt), answer in zip(accepted, answers, strict=True):
             text = msgspec.json.encode(answer).decode()
             body: dict[str, object] = {
                 "model": self._model,
                 "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": len(question.ids), "completion_tokens": 0},
+                "usage": {"prompt_tokens": len(prompt.ids), "completion_tokens": 0},
             }
             lines.append(result_line(request.custom_id, 200, msgspec.json.encode(body)))
         return lines

