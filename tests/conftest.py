@@ -32,7 +32,6 @@ QUICK = (
     "sweep/test_file.py",
     "test_cells.py",
     "test_client.py",
-    "test_columns.py",
     "test_ingest.py",
     "test_journal.py",
     "test_labels.py",
@@ -42,6 +41,7 @@ QUICK = (
     "test_rate_limit.py",
     "test_structure.py",
     "test_targets.py",
+    "test_templates.py",
     "test_whole_run.py",
 )
 LONG = ("full", "real", "storm", "browser", "mlm")
