@@ -76,10 +76,6 @@ def test_what_the_provider_did_not_get_to_is_asked_again(tmp_path: Path) -> None
     found = read(tmp_path, line(0), line(1), failed.encode(), line(7), line(8))
     outcomes = dict(found.answers.group_by("outcome").len().rows())
     assert (found.again, found.missing, outcomes) == ([(2, 3)], [], {"answered": 4})
-        [(2, 3)],
-        [],
-        {"answered": 4},
-    )
 
 
 def test_a_refused_batch_blames_the_lines_that_the_provider_names_and_costs_nothing(tmp_path: Path) -> None:
