@@ -17,14 +17,13 @@ from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import labelled, readable
-from batchbench.app.analyze import analyze_sample, run_answers
+from batchbench.analyze.labelled_answers import label_answers, label_expression
+from batchbench.app.analyze import analyze_labelled, run_answers
 from batchbench.app.estimate import estimate_run
 from batchbench.app.plan import compiled, plan, provider_of
-from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, convert
+from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, Silent, Voice, convert
 from batchbench.app.run import Finished, run_probes
 from batchbench.app.sweep import carry_out, prepare
-from batchbench.app.voice import Silent, Voice
 from batchbench.compile.manifest import checked_shards
 from batchbench.core.keys import hide
 from batchbench.core.money import parse_budget
@@ -158,7 +157,7 @@ def answers(probe: str, model: str, *, params: Values | None = None, home: Path 
     folder = find_run(store, item.folder.name, model)
     rows = pl.scan_parquet(checked_shards(item.folder, item.manifest), glob=False)
     joined = read_answers(folder, read_state(folder)).join(rows, on="id")
-    return labelled(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
+    return label_answers(joined, item.probe, pl.exclude("outcome")).sort("id", "rep").collect()
 
 
 def metrics(
@@ -181,10 +180,10 @@ def metrics(
     rows = []
     for planned in plan(_selection(probe, model, params), Options(), store, Silent()):
         item, name = planned.compiled, planned.target.name
-        readable(item.probe)
+        label_expression(item.probe)
         folder = find_run(store, item.folder.name, name)
-        sample = run_answers(folder, item.probe, item.folder, item.manifest, name)
-        found = analyze_sample(item.probe, item.params, sample, options, store, folder)
+        labelled = run_answers(folder, item.probe, item.folder, item.manifest, name)
+        found = analyze_labelled(item.probe, item.params, labelled, options, store, folder)
         for metric, value in found.metrics.items():
             rows.append({"probe": item.probe.name, "model": name, "metric": metric, **msgspec.structs.asdict(value)})
     return pl.DataFrame(rows, infer_schema_length=None)

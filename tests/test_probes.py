@@ -1,4 +1,4 @@
-"""The contract every probe keeps; a new probe is tested by existing."""
+"""The contract of every probe; a new probe is included automatically."""
 
 import itertools
 
@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
 from batchbench.compile.compiler import identify
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.errors import UsageError
 from batchbench.probes.kit.probe import Params, Probe
@@ -16,7 +16,7 @@ from batchbench.probes.kit.probe import Params, Probe
 
 def sample(probe: Probe[Params], store: Store) -> tuple[pl.DataFrame, pl.Series]:
     params = probe.params(data="sample")
-    tables = {name: datasets.table(store, name, sample=True, note=print)[0] for name in probe.datasets}
+    tables = {name: load_table(store, name, sample=True, note=print)[0] for name in probe.datasets}
     design = probe.design(params, tables).collect()
     return design, design.select(prompt=probe.prompt(params, tables))["prompt"]
 
@@ -31,7 +31,7 @@ class TestEveryProbe:
     def test_is_named_after_its_module(self, name: str) -> None:
         assert probes.load(name).name == name
 
-    def test_works_on_its_sample_without_any_network(self, name: str, store: Store) -> None:
+    def test_works_on_its_sample_data_without_a_network(self, name: str, store: Store) -> None:
         design, prompts = sample(probes.load(name), store)
         assert design.height > 0
         assert prompts.null_count() == 0
@@ -51,31 +51,31 @@ class TestEveryProbe:
         design, _ = sample(probe, store)
         assert set(probe.strata) <= set(design.columns)
 
-    def test_reads_answers_without_writing_over_its_groups(self, name: str) -> None:
+    def test_labels_answers_without_overwriting_its_groups(self, name: str) -> None:
         probe = probes.load(name)
-        made = {column for step in probe.steps for column in step}
-        assert not made & {*probe.strata, *probe.covariates, "item_id", "line", "rep", "variant", "outcome"}
+        computed = {column for step in probe.steps for column in step}
+        assert not computed & {*probe.strata, *probe.covariates, "item_id", "line", "rep", "variant", "outcome"}
 
-    def test_has_a_card_that_names_its_headline_metrics_and_limits(self, name: str) -> None:
+    def test_has_a_card_that_names_its_key_metrics_and_limitations(self, name: str) -> None:
         probe = probes.load(name)
         assert "Limitations:" in probe.card
-        for reading in probe.readings:
-            assert f"`{reading.metric}`" in probe.card
+        for metric in probe.key_metrics:
+            assert f"`{metric.name}`" in probe.card
 
     def test_has_marks_that_cover_a_range_without_gaps(self, name: str) -> None:
-        for reading in probes.load(name).readings:
-            bounds = sorted(bounds for ranges in reading.marks for bounds in ranges)
+        for metric in probes.load(name).key_metrics:
+            bounds = sorted(bounds for ranges in metric.marks for bounds in ranges)
             for (_, end), (start, _) in itertools.pairwise(bounds):
                 assert end == start
-            for value in reading.references.values():
+            for value in metric.references.values():
                 assert not bounds or bounds[0][0] <= value <= bounds[-1][1]
 
-    def test_makes_another_manifest_for_other_parameters(self, name: str) -> None:
+    def test_has_another_manifest_for_other_parameters(self, name: str) -> None:
         probe = probes.load(name)
         assert identify(probe, probe.params(), {}) != identify(probe, probe.params(data="sample"), {})
 
 
-def test_an_unknown_probe_is_answered_with_the_nearest_name() -> None:
+def test_the_error_about_an_unknown_probe_suggests_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'hiring_an'"):
         probes.load("hiring_ann")
 

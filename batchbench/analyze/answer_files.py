@@ -1,14 +1,14 @@
-"""Answers that were obtained elsewhere: JSON lines or parquet, in three shapes.
+"""Read and label files of external answers: JSON lines or parquet, in three shapes.
 
 - a line per prompt: `{"probe", "item_id", "metadata": {column: value}, "answers": [text of each repetition]}`
 - `custom_id` (`<anything>-<id>-<rep>`, as batchbench sends it) or `id` and `rep`, a row of the manifest; `text`
 - the item's columns (name, role, qualification; gender; source; stereotype, options ...); `text`
 
-An answer may also be a masked model's list of predictions, `[{"token_str", "score"} ...]`, and a line with `text` may
-have `logprobs`, the alternatives for the answer's first token: `[{"token", "logprob"} ...]`.
+An answer may also be a masked model's list of predictions, `[{"token_str", "score"} ...]`. A line with `text` may have
+`logprobs`, the alternatives for the answer's first token: `[{"token", "logprob"} ...]`.
 
-`item_id` says which lines belong to one item; it may be left out where a probe asks one prompt per item and every
-line is an item of its own. `outcome` may say refused, filtered, truncated or failed; an answer of null has failed.
+Lines with the same `item_id` belong to one item. It is optional if the probe asks one prompt per item; then every line
+is an item. `outcome` may be refused, filtered, truncated or failed; an answer of null has failed.
 """
 
 import hashlib
@@ -20,59 +20,59 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import READ, Origin, Sample, inputs, labelled
+from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_answers
 from batchbench.core.store import POLARS_ERRORS
 from batchbench.core.text import repair_json
 from batchbench.errors import DataError
-from batchbench.probes.kit.mask_answers import Filled
-from batchbench.probes.kit.probe import Params, Probe
+from batchbench.probes.kit.mask_answers import MaskAnswer
+from batchbench.probes.kit.probe import ExternalAnswers, Params, Probe
 from batchbench.runs.answers import LOGPROBS, OUTCOMES
 
 CUSTOM_ID = re.compile(r"(?:.*-)?(?P<id>\d+)-(?P<rep>\d+)")
-OWN = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns that are no part of a design
-CHUNK = 50_000  # rows whose text is held at a time
+ANSWER_FIELDS = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns outside of the design
+CHUNK = 50_000  # rows whose text is in memory at a time
 
-Table = Callable[[str], pl.DataFrame]  # a data set by name
-Rows = Callable[[], pl.DataFrame]  # the rows of the compiled manifest, without text
+LoadTable = Callable[[str], pl.DataFrame]  # a data set by name
+LoadManifest = Callable[[], pl.DataFrame]  # the rows of the compiled manifest, without text
 
 
-def read(path: Path, probe: Probe[Params], table: Table, manifest: Rows, *, sample_data: bool) -> Sample:
-    """The answers in `path`, read; everything that was asked is taken to be in the file."""
+def label_file(
+    path: Path, probe: Probe[Params], load_table: LoadTable, load_manifest: LoadManifest, *, sample_data: bool
+) -> LabelledAnswers:
+    """Label the answers in `path`. Every request is assumed to be in the file."""
     inner = [probe.inner] if probe.inner else []
     outer = [name for name in (*probe.strata, *probe.covariates) if name != probe.inner]
-    known = [name for name in inputs(probe) if name not in READ]
-    needed = list(dict.fromkeys([*outer, *inner, *known]))
-    table, manifest = cache(table), cache(manifest)
+    inputs = [name for name in input_columns(probe) if name not in ANSWER_COLUMNS]
+    needed = list(dict.fromkeys([*outer, *inner, *inputs]))
+    load_table, load_manifest = cache(load_table), cache(load_manifest)
+    keys = ("line", "item_id", "variant", "rep")
+    parts = []
     try:
-        parts = [_read(chunk, needed, probe, table, manifest, path) for chunk in _chunks(path, probe)]
-    except POLARS_ERRORS as error:  # columns of the right name and the wrong kind
+        for chunk in _chunks(path, probe):
+            if "id" in chunk.columns and "item_id" not in chunk.columns:
+                rows = _by_id(chunk, needed, load_manifest(), path)
+            else:
+                rows = _by_columns(chunk, needed, probe, load_table, path)
+            parts.append(label_answers(rows.lazy(), probe, *keys, *needed).collect())
+    except POLARS_ERRORS as error:  # a column has the right name and the wrong type
         raise DataError(f"{path} cannot be read: {_first_line(error)}") from None
-    rows = _numbered(pl.concat(parts), [*inner, *known], path)
+    rows = _number_items(pl.concat(parts), [*inner, *inputs], path)
     _check_items(rows, outer, path)
-    return Sample(
+    key, firsts = pl.col("item_id").first().alias("key"), [pl.col(name).first() for name in outer]
+    return LabelledAnswers(
         origin=Origin(model=str(path), answers=_digest(path), sample_data=sample_data),
-        attempts=rows.select("item", "variant", "rep", *inner, "outcome", "label", *probe.scores),
-        design=rows.group_by("item").agg(key=pl.col("item_id").first(), **_firsts(outer)).sort("item").drop("item"),
+        answers=rows.select("item", "variant", "rep", *inner, "outcome", "label", *probe.scores),
+        design=rows.group_by("item").agg(key, *firsts).sort("item").drop("item"),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64)),
     )
 
 
-def _read(
-    chunk: pl.DataFrame, needed: list[str], probe: Probe[Params], table: Table, manifest: Rows, path: Path
-) -> pl.DataFrame:
-    if "id" in chunk.columns and "item_id" not in chunk.columns:
-        rows = _by_id(chunk, needed, manifest(), path)
-    else:
-        rows = _by_columns(chunk, needed, probe, table, path)
-    return labelled(rows.lazy(), probe, "line", "item_id", "variant", "rep", *needed).collect()
-
-
-def _numbered(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
-    """Items numbered by their id; prompts told apart by what varies between them, their repetitions counted."""
-    if rows["variant"].null_count() == 0:  # the manifest has said it all
-        twice = rows.filter(~pl.struct("item_id", "variant", "rep").is_first_distinct())
-        if twice.height:
-            raise DataError(f"{path}:{twice['line'][0]}: this prompt and repetition have been answered before")
+def _number_items(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
+    """Number the items by their id, an item's prompts by the columns that vary between them, and repetitions."""
+    if rows["variant"].null_count() == 0:  # the manifest has numbered the prompts
+        repeated = rows.filter(~pl.struct("item_id", "variant", "rep").is_first_distinct())
+        if repeated.height:
+            raise DataError(f"{path}:{repeated['line'][0]}: this prompt and repetition have been answered before")
     else:
         prompt = (
             pl.struct(list(dict.fromkeys(varying))).rank("dense").over("item_id").cast(pl.UInt8) - 1
@@ -88,13 +88,9 @@ def _check_items(rows: pl.DataFrame, outer: list[str], path: Path) -> None:
     if not outer:
         return
     items = rows.group_by("item").agg(pl.col(outer).n_unique() > 1, line=pl.col("line").last())
-    torn = items.filter(pl.any_horizontal(outer)).sort("line")
-    if torn.height:
-        raise DataError(f"{path}:{torn['line'][0]}: lines with the same item_id differ in {', '.join(outer)}")
-
-
-def _firsts(names: list[str]) -> dict[str, pl.Expr]:
-    return {name: pl.col(name).first() for name in names}
+    inconsistent = items.filter(pl.any_horizontal(outer)).sort("line")
+    if inconsistent.height:
+        raise DataError(f"{path}:{inconsistent['line'][0]}: lines with the same item_id differ in {', '.join(outer)}")
 
 
 # -- files -------------------------------------------------------------------------------------------------
@@ -106,10 +102,11 @@ def _digest(path: Path) -> str:
 
 
 def _chunks(path: Path, probe: Probe[Params]) -> Iterator[pl.DataFrame]:
-    """The rows of a file, with the columns that matter and their line; at least one chunk, if an empty one."""
-    lookups = [name for lookup in probe.given.lookups for name in (lookup.key, *lookup.columns)]
-    others = [*probe.given.spellings, *probe.given.patterns, *probe.given.fallbacks.values(), *lookups]
-    wanted = {*OWN, *probe.strata, *probe.covariates, *inputs(probe), *others}
+    """The rows of a file, with the needed columns and the line number; at least one chunk, which may be empty."""
+    external = probe.external_answers
+    lookups = [name for lookup in external.lookups for name in (lookup.key, *lookup.columns)]
+    others = [*external.spellings, *external.patterns, *external.fallbacks.values(), *lookups]
+    wanted = {*ANSWER_FIELDS, *probe.strata, *probe.covariates, *input_columns(probe), *others}
     try:
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"
@@ -190,7 +187,7 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
 
 def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator[dict[str, object]]:
     """One row per repetition of the prompt that a line is about."""
-    if line.get("probe", probe.name) not in (probe.name, *probe.given.names):
+    if line.get("probe", probe.name) not in (probe.name, *probe.external_answers.names):
         raise DataError(f"{where}: these are answers to {line['probe']}, not to {probe.name}")
     metadata = line.pop("metadata", {})
     if not isinstance(metadata, dict):
@@ -202,7 +199,7 @@ def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator
         if "text" not in line:
             raise DataError(f"{where}: there is neither `answers` nor `text`")
         texts = [line.pop("text")]
-    texts = [_predicted(text, where) if isinstance(text, list) else text for text in texts]
+    texts = [_encoded_predictions(text, where) if isinstance(text, list) else text for text in texts]
     if not all(isinstance(text, str | None) for text in texts):
         raise DataError(f"{where}: an answer is neither text nor null")
     row = {**metadata, **line}
@@ -217,14 +214,14 @@ def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator
     first = row.pop("rep", 0)
     if not isinstance(first, int) or first < 0 or isinstance(row.get("id", 0), bool | str | float):
         raise DataError(f"{where}: id and rep are whole numbers from 0")
-    for rep, text in enumerate(texts or [None], first):  # asked, but with no answer at all: as if it had failed
+    for rep, text in enumerate(texts or [None], first):  # an empty list is one failed request
         yield {**row, "rep": rep, "text": text}
 
 
-def _predicted(answer: list[object], where: str) -> str:
-    """A masked model's list of predictions, in the words that our own masked models answer in."""
+def _encoded_predictions(answer: list[object], where: str) -> str:
+    """A masked model's list of predictions, encoded as in a run with a masked model."""
     try:
-        return msgspec.json.encode(msgspec.convert({"top": answer}, Filled)).decode()
+        return msgspec.json.encode(msgspec.convert({"top": answer}, MaskAnswer)).decode()
     except msgspec.ValidationError as error:
         raise DataError(f"{where}: an answer is a list, but not of predictions ({error})") from None
 
@@ -239,10 +236,10 @@ def _with_logprobs(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def _with_outcome(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    plain = pl.when(pl.col("text").is_null()).then(pl.lit("failed")).otherwise(pl.lit("answered"))
+    default = pl.when(pl.col("text").is_null()).then(pl.lit("failed")).otherwise(pl.lit("answered"))
     if "outcome" not in rows.columns:
-        return rows.with_columns(outcome=plain)
-    rows = rows.with_columns(pl.col("outcome").cast(pl.String).fill_null(plain))
+        return rows.with_columns(outcome=default)
+    rows = rows.with_columns(pl.col("outcome").cast(pl.String).fill_null(default))
     unknown = rows.filter(~pl.col("outcome").is_in(OUTCOMES))
     if unknown.height:
         raise DataError(f"{path}:{unknown['line'][0]}: outcome is none of {', '.join(OUTCOMES)}")
@@ -261,31 +258,20 @@ def _by_id(rows: pl.DataFrame, needed: list[str], manifest: pl.DataFrame, path: 
             f"{path}:{beyond['line'][0]}: the manifest has no row {beyond['id'][0]}: were other --set parameters used?"
         )
     design = manifest.select("variant", *needed, item_id=pl.col("item").cast(pl.String))
-    return rows.select("line", "rep", *READ, "outcome").hstack(design[rows["id"]].get_columns())
+    return rows.select("line", "rep", *ANSWER_COLUMNS, "outcome").hstack(design[rows["id"]].get_columns())
 
 
-def _by_columns(rows: pl.DataFrame, needed: list[str], probe: Probe[Params], table: Table, path: Path) -> pl.DataFrame:
-    for spelling, names in probe.given.spellings.items():
-        if spelling in rows.columns and names[0] not in rows.columns:
-            rows = _respelt(rows, spelling, names, path)
-    for source, pattern in probe.given.patterns.items():
-        if source in rows.columns:
-            groups = rows.select(pl.col(source).cast(pl.String).str.extract_groups(pattern)).unnest(source)
-            rows = rows.hstack([column for column in groups.get_columns() if column.name not in rows.columns])
-    for name, source in probe.given.fallbacks.items():
-        if name not in rows.columns and source in rows.columns:
-            rows = rows.with_columns(pl.col(source).alias(name))
-    for lookup in probe.given.lookups:
-        if lookup.key in rows.columns and not set(lookup.columns) <= set(rows.columns):
-            known = table(lookup.dataset).select(lookup.key, *lookup.columns)
-            rows = _looked_up(rows.drop(lookup.columns, strict=False), known, lookup.key, path)
+def _by_columns(
+    rows: pl.DataFrame, needed: list[str], probe: Probe[Params], load_table: LoadTable, path: Path
+) -> pl.DataFrame:
+    rows = _with_design_columns(rows, probe.external_answers, load_table, path)
     if rows.is_empty():
         rows = rows.with_columns(pl.lit(None, pl.String).alias(name) for name in needed if name not in rows.columns)
     if missing := [name for name in needed if name not in rows.columns]:
-        found = ", ".join(name for name in rows.columns if name not in (*OWN, "line")) or "none"
+        found = ", ".join(name for name in rows.columns if name not in (*ANSWER_FIELDS, "line")) or "none"
         raise DataError(f"{path} does not say {', '.join(missing)}, which {probe.name} needs (its columns: {found})")
     for name in needed:
-        rows = _checked(rows, name, probe, path)
+        rows = _with_design_type(rows, name, probe, path)
     if "item_id" not in rows.columns:
         if probe.variants(probe.params()) > 1 and not rows.is_empty():
             raise DataError(f"{path} needs an item_id: {probe.name} asks several prompts about one item")
@@ -293,45 +279,66 @@ def _by_columns(rows: pl.DataFrame, needed: list[str], probe: Probe[Params], tab
     return rows.with_columns(pl.col("item_id").cast(pl.String), variant=pl.lit(None, pl.UInt8))
 
 
-def _respelt(rows: pl.DataFrame, spelling: str, names: tuple[str, ...], path: Path) -> pl.DataFrame:
+def _with_design_columns(
+    rows: pl.DataFrame, external: ExternalAnswers, load_table: LoadTable, path: Path
+) -> pl.DataFrame:
+    """`rows` with the design's columns, as far as the columns of the file provide them."""
+    for spelling, names in external.spellings.items():
+        if spelling in rows.columns and names[0] not in rows.columns:
+            rows = _renamed(rows, spelling, names, path)
+    for source, pattern in external.patterns.items():
+        if source in rows.columns:
+            groups = rows.select(pl.col(source).cast(pl.String).str.extract_groups(pattern)).unnest(source)
+            rows = rows.hstack([column for column in groups.get_columns() if column.name not in rows.columns])
+    for name, source in external.fallbacks.items():
+        if name not in rows.columns and source in rows.columns:
+            rows = rows.with_columns(pl.col(source).alias(name))
+    for lookup in external.lookups:
+        if lookup.key in rows.columns and not set(lookup.columns) <= set(rows.columns):
+            known = load_table(lookup.dataset).select(lookup.key, *lookup.columns)
+            rows = _looked_up(rows.drop(lookup.columns, strict=False), known, lookup.key, path)
+    return rows
+
+
+def _renamed(rows: pl.DataFrame, spelling: str, names: tuple[str, ...], path: Path) -> pl.DataFrame:
     if len(names) == 1:
         return rows.rename({spelling: names[0]})
     kind = rows[spelling].dtype
     short = rows.filter(pl.col(spelling).list.len() != len(names)) if isinstance(kind, pl.List) else rows
     if short.height:
         raise DataError(f"{path}:{short['line'][0]}: {spelling} is not a list of {len(names)}")
-    return rows.with_columns(pl.col(spelling).list.get(place).alias(name) for place, name in enumerate(names))
+    return rows.with_columns(pl.col(spelling).list.get(index).alias(name) for index, name in enumerate(names))
 
 
 def _looked_up(rows: pl.DataFrame, known: pl.DataFrame, key: str, path: Path) -> pl.DataFrame:
-    strange = rows.filter(~pl.col(key).cast(pl.String).is_in(known[key].implode()))
-    if strange.height:
-        raise DataError(f"{path}:{strange['line'][0]}: {key} {strange[key][0]!r} is not known")
-    closed = [
+    unknown = rows.filter(~pl.col(key).cast(pl.String).is_in(known[key].implode()))
+    if unknown.height:
+        raise DataError(f"{path}:{unknown['line'][0]}: {key} {unknown[key][0]!r} is not known")
+    enums = [
         pl.col(name).cast(pl.Enum(known[name].unique().sort()))
         for name in known.columns
         if known[name].dtype == pl.String and name != key
     ]
-    return rows.join(known.with_columns(closed), on=key, how="left", maintain_order="left")
+    return rows.join(known.with_columns(enums), on=key, how="left", maintain_order="left")
 
 
-def _checked(rows: pl.DataFrame, name: str, probe: Probe[Params], path: Path) -> pl.DataFrame:
-    """`rows` with a column in the type that its probe's design has, or an error that names the first bad line."""
+def _with_design_type(rows: pl.DataFrame, name: str, probe: Probe[Params], path: Path) -> pl.DataFrame:
+    """`rows` with the column `name` in the type of the probe's design; the error names the first invalid line."""
     values = probe.values.get(name)
-    given = pl.col(name)
+    column = pl.col(name)
     if name in probe.covariates:
-        checked = given.cast(pl.Float64, strict=False)
+        typed = column.cast(pl.Float64, strict=False)
     elif values is None:
-        checked = given if isinstance(rows[name].dtype, pl.Enum) else given.cast(pl.String)
+        typed = column if isinstance(rows[name].dtype, pl.Enum) else column.cast(pl.String)
     elif isinstance(values[0], int):
-        checked = given.cast(pl.Int64, strict=False)
-        checked = pl.when(checked.is_in(values)).then(checked).cast(pl.UInt8)
+        typed = column.cast(pl.Int64, strict=False)
+        typed = pl.when(typed.is_in(values)).then(typed).cast(pl.UInt8)
     else:
-        checked = given.cast(pl.String).str.to_lowercase().cast(pl.Enum([str(value) for value in values]), strict=False)
-    found = rows.with_columns(checked)
-    if found[name].null_count():
-        bad = found.filter(pl.col(name).is_null())["line"][0]
-        value = rows.filter(pl.col("line") == bad)[name][0]
+        typed = column.cast(pl.String).str.to_lowercase().cast(pl.Enum([str(value) for value in values]), strict=False)
+    result = rows.with_columns(typed)
+    if result[name].null_count():
+        line = result.filter(pl.col(name).is_null())["line"][0]
+        value = rows.filter(pl.col("line") == line)[name][0]
         hint = f": it is one of {', '.join(map(str, values))}" if values else ""
-        raise DataError(f"{path}:{bad}: {name} is {value!r}{hint}")
-    return found
+        raise DataError(f"{path}:{line}: {name} is {value!r}{hint}")
+    return result

@@ -1,21 +1,21 @@
-"""Pure: answers that are missing, as data: how many of which kind in every compared group."""
+"""Pure: outcome counts for each group of each stratum, and tests whether the groups differ."""
 
 from typing import Literal, get_args
 
 import msgspec
 import polars as pl
 
-from batchbench.analyze.sample import Sample, at
+from batchbench.analyze.labelled_answers import LabelledAnswers, gather_columns
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs.answers import OUTCOMES
-from batchbench.stats import marks
+from batchbench.stats.significance import chi_square
 
 Kind = Literal["refused", "filtered", "truncated", "failed", "undetected", "absent"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the attempts of one group; all but `undetected` add up to `asked`."""
+    """Outcome counts for the requests of one group; all counts except `undetected` add up to `asked`."""
 
     stratum: str
     group: str
@@ -26,11 +26,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     truncated: int
     failed: int
     absent: int  # has not come back
-    undetected: int  # came back, but nothing could be read from it
+    undetected: int  # came back, but has no label
 
 
 class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a kind of missing answer differs between the groups of a stratum more than chance would have it."""
+    """A chi-square test: does this kind of missing answer differ between the groups of a stratum?"""
 
     stratum: str
     kind: Kind
@@ -39,30 +39,30 @@ class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
     p: float
 
 
-def missing(probe: Probe[Params], sample: Sample) -> tuple[list[Group], list[Imbalance]]:
-    """What became of each group's attempts, and whether that differs between groups by more than chance."""
+def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list[Group], list[Imbalance]]:
+    """Outcome counts of every group, and a test for every stratum and kind of missing answer."""
     strata = [name for name in probe.strata if name != probe.inner]
     inner = [probe.inner] if probe.inner else []
-    rows = sample.attempts.select("item", "outcome", *inner, undetected=_undetected())
+    rows = labelled.answers.select("item", "outcome", *inner, undetected=_undetected())
     counts = (
-        rows.hstack(at(sample.design.select(strata), rows["item"]))
+        rows.hstack(gather_columns(labelled.design.select(strata), rows["item"]))
         .group_by(*probe.strata, "outcome", "undetected")
         .len()
     )
-    items = max(1, sample.attempts["item"].n_unique())
+    items = max(1, labelled.answers["item"].n_unique())
     groups: list[Group] = []
     imbalances: list[Imbalance] = []
     for stratum in probe.strata:
-        found = _groups(stratum, counts, sample.asked)
-        groups += found
-        values = len(found) if stratum == probe.inner else 1
-        repeats = max(1.0, sample.attempts.height / (items * max(1, values)))
+        own = _groups(stratum, counts, labelled.asked)
+        groups += own
+        values = len(own) if stratum == probe.inner else 1
+        repeats = max(1.0, labelled.answers.height / (items * max(1, values)))
         for kind in KINDS:
-            hits = [getattr(group, kind) for group in found]
-            totals = [group.asked for group in found]
-            if kind == "undetected":  # can only be seen on what has come back
-                totals = [group.asked - group.absent - group.failed for group in found]
-            statistic, freedom, p = marks.chi_square(hits, totals, repeats)
+            hits = [getattr(group, kind) for group in own]
+            totals = [group.asked for group in own]
+            if kind == "undetected":  # only an answer that came back can be undetected
+                totals = [group.asked - group.absent - group.failed for group in own]
+            statistic, freedom, p = chi_square(hits, totals, repeats)
             imbalances.append(Imbalance(stratum=stratum, kind=kind, chi_square=statistic, freedom=freedom, p=p))
     return groups, imbalances
 
@@ -72,11 +72,11 @@ def _undetected() -> pl.Expr:
 
 
 def _groups(stratum: str, counts: pl.DataFrame, asked: pl.DataFrame) -> list[Group]:
-    back = counts.group_by(stratum).agg(
+    received = counts.group_by(stratum).agg(
         *(pl.col("len").filter(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in OUTCOMES),
         pl.col("len").filter("undetected").sum().alias("undetected"),
     )
-    table = asked.group_by(stratum).agg(pl.col("asked").sum()).join(back, on=stratum, how="left").sort(stratum)
+    table = asked.group_by(stratum).agg(pl.col("asked").sum()).join(received, on=stratum, how="left").sort(stratum)
     rows = table.with_columns(pl.col(stratum).cast(pl.String), pl.exclude(stratum).fill_null(0)).rows(named=True)
     return [
         Group(

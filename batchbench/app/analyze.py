@@ -7,14 +7,16 @@ from typing import NamedTuple
 import polars as pl
 
 from batchbench import probes
-from batchbench.analyze import analysis, answer_files
-from batchbench.analyze.analysis import Analysis, Comparison
-from batchbench.analyze.sample import READ, Origin, Sample, inputs, readable
+from batchbench.analyze import analysis
+from batchbench.analyze.analysis import Analysis, write_analysis
+from batchbench.analyze.answer_files import label_file
+from batchbench.analyze.compare import Comparison, compare
+from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_expression
+from batchbench.analyze.read import RunSize, label_run
 from batchbench.app.plan import parameters, provider_of
-from batchbench.app.requests import AnalysisOptions, AnalysisRequest
-from batchbench.app.voice import Voice
-from batchbench.compile import catalogue
+from batchbench.app.requests import AnalysisOptions, AnalysisRequest, Voice
 from batchbench.compile.compiler import identify
+from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest, checked_shards, folder_of, read_manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError, UsageError
@@ -38,44 +40,49 @@ def analyze(request: AnalysisRequest, store: Store, voice: Voice) -> Analyses:
     if request.answers and len(chosen) > 1:
         raise UsageError("a file of answers belongs to one probe: name only that one")
     for probe in chosen:
-        readable(probe)  # raises UsageError before anything is fetched or read
+        label_expression(probe)  # raises UsageError before anything is fetched or read
     sources: list[str | Path] = list(dict.fromkeys([*request.answers, *request.models]))
     params = {source: parameters(chosen, request.params, _provider(source)) for source in sources}
     several = len(sources) > 1 or len(chosen) > 1
     done = Analyses([], [])
     for number, probe in enumerate(chosen):
         with voice.progress(f"reading answers to {probe.name}"):
-            samples = [_read(source, probe, params[source][number], store, voice) for source in sources]
-        for place, (source, (sample, home)) in enumerate(zip(sources, samples, strict=True)):
+            answers = [_read(source, probe, params[source][number], store, voice) for source in sources]
+        for place, (source, (labelled, home)) in enumerate(zip(sources, answers, strict=True)):
             folder = request.folder / f"{probe.name}-{place}" if request.folder and several else request.folder or home
-            with voice.progress(f"analyzing {probe.name} {sample.origin.model}"):
-                done.analyses.append(analyze_sample(probe, params[source][number], sample, request, store, folder))
+            with voice.progress(f"analyzing {probe.name} {labelled.origin.model}"):
+                done.analyses.append(analyze_labelled(probe, params[source][number], labelled, request, store, folder))
         with voice.progress(f"comparing {probe.name}"):
-            both = [sample for sample, _ in samples]
-            done.comparisons.extend(analysis.compare(probe, both, replicates=request.replicates, seed=request.seed))
+            runs = [labelled for labelled, _ in answers]
+            done.comparisons.extend(compare(probe, runs, replicates=request.replicates, seed=request.seed))
     return done
 
 
-def analyze_sample(
-    probe: Probe[Params], params: Params, sample: Sample, options: AnalysisOptions, store: Store, folder: Path | None
+def analyze_labelled(
+    probe: Probe[Params],
+    params: Params,
+    labelled: LabelledAnswers,
+    options: AnalysisOptions,
+    store: Store,
+    folder: Path | None,
 ) -> Analysis:
-    """Compute the metrics of a sample, and write them to `folder`."""
-    found, cells = analysis.analyze(probe, params, sample, replicates=options.replicates, seed=options.seed)
+    """Compute the metrics of labelled answers, and write them to `folder`."""
+    found, cells = analysis.analyze(probe, params, labelled, replicates=options.replicates, seed=options.seed)
     if folder:
-        analysis.write(found, cells, folder, store)
+        write_analysis(found, cells, folder, store)
     return found
 
 
 def columns(probe: Probe[Params]) -> str:
     """The columns that a file of answers needs where its lines name no row of the manifest, and what replaces them."""
-    given, needed = probe.given, dict.fromkeys([*probe.strata, *probe.covariates, *inputs(probe)])
+    external, needed = probe.external_answers, dict.fromkeys([*probe.strata, *probe.covariates, *input_columns(probe)])
     instead = [
-        *given.spellings.items(),
-        *((source, tuple(re.findall(r"\(\?<(\w+)>", pattern))) for source, pattern in given.patterns.items()),
-        *((lookup.key, lookup.columns) for lookup in given.lookups),
-        *((source, (name,)) for name, source in given.fallbacks.items()),
+        *external.spellings.items(),
+        *((source, tuple(re.findall(r"\(\?<(\w+)>", pattern))) for source, pattern in external.patterns.items()),
+        *((lookup.key, lookup.columns) for lookup in external.lookups),
+        *((source, (name,)) for name, source in external.fallbacks.items()),
     ]
-    text = ", ".join(name for name in needed if name not in READ)
+    text = ", ".join(name for name in needed if name not in ANSWER_COLUMNS)
     return "; ".join([text, *(f"or {source} for {', '.join(names)}" for source, names in instead)])
 
 
@@ -89,7 +96,7 @@ def _provider(source: str | Path) -> str | None:
 
 def _read(
     source: str | Path, probe: Probe[Params], params: Params, store: Store, voice: Voice
-) -> tuple[Sample, Path | None]:
+) -> tuple[LabelledAnswers, Path | None]:
     """The answers of a run or a file, and the run's folder."""
     if isinstance(source, Path):
         return _file_answers(source, probe, params, store, voice), None
@@ -98,7 +105,9 @@ def _read(
     return run_answers(folder, probe, manifest_folder, manifest, source), folder
 
 
-def run_answers(folder: Path, probe: Probe[Params], manifest_folder: Path, manifest: Manifest, model: str) -> Sample:
+def run_answers(
+    folder: Path, probe: Probe[Params], manifest_folder: Path, manifest: Manifest, model: str
+) -> LabelledAnswers:
     """The answers in the folder of a run."""
     state = read_state(folder)
     if state.asked is None:
@@ -112,30 +121,30 @@ def run_answers(folder: Path, probe: Probe[Params], manifest_folder: Path, manif
         sample_data=manifest.sample_data,
         emulated=target.emulated,
     )
-    asked = analysis.Asked(items=state.asked.items, repetitions=state.asked.repetitions)
+    size = RunSize(items=state.asked.items, repetitions=state.asked.repetitions)
     answers = read_answers(folder, state)
     if target.top_logprobs and not answers.select(pl.col("logprobs").count()).collect().item():
         raise DataError(f"{model} gave no log-probabilities: ask {probe.name} with --set form=question instead")
-    return analysis.read_run(probe, manifest_folder, manifest, answers, asked, origin)
+    return label_run(probe, manifest_folder, manifest, answers, size, origin)
 
 
-def _file_answers(path: Path, probe: Probe[Params], params: Params, store: Store, voice: Voice) -> Sample:
+def _file_answers(path: Path, probe: Probe[Params], params: Params, store: Store, voice: Voice) -> LabelledAnswers:
     sample = params.data == "sample"
 
     def table(name: str) -> pl.DataFrame:
-        return catalogue.table(store, name, sample=sample, note=voice.note)[0]
+        return load_table(store, name, sample=sample, note=voice.note)[0]
 
     def rows() -> pl.DataFrame:
         folder, manifest = _manifest(probe, params, store, voice)
         return pl.scan_parquet(checked_shards(folder, manifest), glob=False).drop("prompt").collect()
 
-    return answer_files.read(path, probe, table, rows, sample_data=sample)
+    return label_file(path, probe, table, rows, sample_data=sample)
 
 
 def _manifest(probe: Probe[Params], params: Params, store: Store, voice: Voice) -> tuple[Path, Manifest]:
     """The compiled prompts that answers belong to."""
     sample = params.data == "sample"
-    sources = {name: catalogue.table(store, name, sample=sample, note=voice.note)[1] for name in probe.datasets}
+    sources = {name: load_table(store, name, sample=sample, note=voice.note)[1] for name in probe.datasets}
     folder = folder_of(store, identify(probe, params, sources))
     manifest = read_manifest(folder)
     if manifest is None:

@@ -8,7 +8,7 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 
 from batchbench import probes
-from batchbench.analyze.sample import labelled
+from batchbench.analyze.labelled_answers import label_answers
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, UsageError
 from batchbench.probes.kit.probe import Params, Probe
@@ -84,7 +84,7 @@ def _answered(
     label = None
     if answers.height:
         asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
-        label = labelled(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
+        label = label_answers(asked.lazy(), probe, "id").collect()["label"][0] or "undetected"
     return msgspec.structs.replace(
         found,
         answer=kept or _why_none(batch, row),

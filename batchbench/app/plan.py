@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from batchbench import probes, providers
-from batchbench.app.requests import Options, Selection, convert
-from batchbench.app.voice import Voice
-from batchbench.compile import catalogue
+from batchbench.app.requests import Options, Selection, Voice, convert
 from batchbench.compile.compiler import compile
+from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
@@ -97,7 +96,7 @@ def compile_probe(probe: Probe[Params], params: Params, store: Store, voice: Voi
     """Write a probe's prompts to disk, unless they are there."""
     started = time.monotonic()
     sample = params.data == "sample"
-    loaded = {name: catalogue.table(store, name, sample=sample, note=voice.note) for name in probe.datasets}
+    loaded = {name: load_table(store, name, sample=sample, note=voice.note) for name in probe.datasets}
     tables = {name: table for name, (table, _) in loaded.items()}
     sources = {name: source for name, (_, source) in loaded.items()}
     with voice.progress(probe.name, "prompts") as report:

@@ -7,7 +7,8 @@ import msgspec
 from batchbench import probes, report
 from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
-from batchbench.report import gather, paper
+from batchbench.report import gather
+from batchbench.report.files import files_folder, png_converter
 from batchbench.runs.folder import read_run
 
 
@@ -25,12 +26,12 @@ def write_report(
     """Report on the analysed runs of these probes and models; an empty list stands for all of them."""
     folders = _chosen(list(dict.fromkeys(names)), list(dict.fromkeys(models)), store)
     page = report.build(store, folders, out or store.home / "report.html", title=title or report.TITLE)
-    return WrittenReport(report=page, files=paper.folder(page), runs=folders)
+    return WrittenReport(report=page, files=files_folder(page), runs=folders)
 
 
 def writes_png() -> bool:
     """Whether figures are written as PNG, too."""
-    return paper.converter() is not None
+    return png_converter() is not None
 
 
 def _chosen(names: list[str], models: list[str], store: Store) -> list[Path]:
@@ -44,7 +45,7 @@ def _chosen(names: list[str], models: list[str], store: Store) -> list[Path]:
             raise unknown("analysed model", model, analysed.values())
     if wanted or not folders:
         folders += [folder for folder, model in analysed.items() if not wanted or model in wanted]
-    chosen = [folder for folder in folders if not names or gather.analysis(folder / "metrics.json").probe in names]
+    chosen = [folder for folder in folders if not names or gather.read_analysis(folder / "metrics.json").probe in names]
     if not chosen:
         raise UsageError("none of these has been analysed yet: `batchbench run`, then `batchbench analyze`")
     return chosen

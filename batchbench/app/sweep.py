@@ -8,16 +8,16 @@ import msgspec
 
 from batchbench import report
 from batchbench.analyze.analysis import Analysis
-from batchbench.analyze.sample import readable
+from batchbench.analyze.labelled_answers import label_expression
 from batchbench.app import sweep_file
-from batchbench.app.analyze import analyze_sample, run_answers
+from batchbench.app.analyze import analyze_labelled, run_answers
 from batchbench.app.estimate import CostEstimate, estimate_run
 from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, plan_run, provider_of
-from batchbench.app.requests import AnalysisOptions, Options, Purchase
+from batchbench.app.requests import AnalysisOptions, Options, Purchase, Voice
 from batchbench.app.run import Finished, ask
 from batchbench.app.sweep_file import Sweep, SweepModel, SweepProbe
-from batchbench.app.voice import Voice
-from batchbench.compile import catalogue
+from batchbench.compile.catalogue import find_dataset
+from batchbench.compile.data_cache import UnreachableError, missing_files
 from batchbench.compile.fetch import Link, Wheel
 from batchbench.core import money
 from batchbench.core.store import Store
@@ -140,11 +140,11 @@ def _compiled(wanted: Sequence[SweepRun], store: Store, voice: Voice, *, or_samp
 
 
 def _compiled_or_sample(run: SweepRun, unreachable: set[Wheel | Link], store: Store, voice: Voice) -> Compiled:
-    datasets = [catalogue.find(name) for name in run.probe.datasets]
-    if not unreachable & {dataset.source for dataset in datasets if catalogue.missing(store, dataset)}:
+    datasets = [find_dataset(name) for name in run.probe.datasets]
+    if not unreachable & {dataset.source for dataset in datasets if missing_files(store, dataset)}:
         try:
             return compile_probe(run.probe, run.params, store, voice)
-        except catalogue.UnreachableError as error:
+        except UnreachableError as error:
             unreachable.add(error.source)
             voice.note(str(error))
     voice.note(f"{run.probe.name}: its data cannot be fetched; our own small sample takes its place: SAMPLE DATA")
@@ -162,12 +162,12 @@ def _analyses(sweep: PreparedSweep, finished: Sequence[Finished], store: Store, 
             if result.answered + result.refused == 0:
                 continue
             try:
-                readable(item.probe)
+                label_expression(item.probe)
             except UsageError as error:
                 unreadable[item.probe.name] = str(error)
                 continue
-            sample = run_answers(folder, item.probe, item.folder, item.manifest, result.model)
-            found[folder] = analyze_sample(item.probe, item.params, sample, sweep.analysis, store, folder)
+            labelled = run_answers(folder, item.probe, item.folder, item.manifest, result.model)
+            found[folder] = analyze_labelled(item.probe, item.params, labelled, sweep.analysis, store, folder)
     for reason in unreadable.values():
         voice.note(f"{reason}; they are kept")
     return found

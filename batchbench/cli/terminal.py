@@ -19,7 +19,7 @@ from batchbench.core.text import sanitize
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from batchbench.app.voice import Report
+    from batchbench.app.requests import Report
     from batchbench.dispatch import Progress
     from batchbench.errors import BatchbenchError
 

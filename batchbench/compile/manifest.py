@@ -1,4 +1,4 @@
-"""A compiled probe: manifest.json and the shards beside it."""
+"""IO: a compiled probe: manifest.json and the shards beside it."""
 
 import hashlib
 import os
@@ -12,12 +12,12 @@ import polars as pl
 from batchbench.core.store import Store, check_links, content
 from batchbench.errors import DataError
 
-FORMAT = 1  # of manifests; readers refuse any other
-SHARD_ROWS = 50_000  # the smallest per-batch limit among the providers, so a shard always fits one batch
+FORMAT = 1  # of manifest.json; other formats are refused
+SHARD_ROWS = 50_000  # the smallest batch limit of all providers, so a shard always fits into one batch
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The data a manifest was made from."""
+    """A data set that a manifest was compiled from."""
 
     sha256: str
     sample: bool
@@ -29,12 +29,12 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.parquet\Z")]
     first: int  # id of its first row
     rows: int
-    text_sha256: str  # of the prompts, each followed by NUL: the same wherever and however it is compiled
-    file_sha256: str  # of the file itself: finds damage to this copy
+    text_sha256: str  # of the prompts, each followed by NUL; the same wherever they are compiled
+    file_sha256: str  # of the file, to detect damage
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides which prompts a manifest holds; its digest names the folder."""
+    """Everything that determines the prompts of a manifest; its digest is part of the folder's name."""
 
     format: int = FORMAT
     probe: str
@@ -44,9 +44,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A compiled probe; on disk as manifest.json, written after every shard.
+    """A compiled probe; on disk as manifest.json, written after all shards.
 
-    Fields that are not known are refused, because a damaged name would be one.
+    Unknown fields are refused, because the name of a known field may be damaged.
     """
 
     items: int
@@ -56,13 +56,13 @@ class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sha256: str = ""  # of all the other fields; empty in older manifests
 
     def digest(self) -> str:
-        """What `sha256` has to be."""
+        """The correct value of `sha256`."""
         plain = msgspec.structs.replace(self, sha256="")
         return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
     @property
     def sample_data(self) -> bool:
-        """Whether any of the data is our own stand-in, which every output then has to say."""
+        """Whether any data set is our stand-in; every output then shows a stamp."""
         return any(source.sample for source in self.data.values())
 
 
@@ -98,7 +98,7 @@ def decode(content: bytes, path: Path) -> Manifest:
 
 
 def checked_shards(folder: Path, manifest: Manifest) -> list[Path]:
-    """The files of a manifest, which are what was compiled, byte for byte."""
+    """The files of a manifest; raises DataError if a file's digest is not the manifest's."""
     paths = [folder / shard.file for shard in manifest.shards]
     for path, shard in zip(paths, manifest.shards, strict=True):
         if not path.is_file() or hashlib.sha256(content(path)).hexdigest() != shard.file_sha256:

@@ -1,4 +1,4 @@
-"""One module per probe, each exporting PROBE; a probe exists because its module does."""
+"""One module per probe, each exporting PROBE. Every module in this folder is a probe; kit/ is what they share."""
 
 import importlib
 import pkgutil
@@ -8,7 +8,7 @@ from batchbench.probes.kit.probe import Params, Probe
 
 
 def names() -> list[str]:
-    """The names of all probes, found without importing any of them."""
+    """The names of all probes; no probe is imported."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 

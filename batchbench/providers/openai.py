@@ -15,13 +15,7 @@ PATH = "/chat/completions"
 # Model families that refuse sampling parameters and log-probabilities while they reason.
 REASONING_ALWAYS = re.compile(r"^(o\d|gpt-5($|-(20|mini|nano|pro|codex))|gpt-6-astra|gpt-6\.1|.*-pro($|-))")
 REASONING_BY_DEFAULT = re.compile(r"^gpt-(5\.[5-9]|6)")
-# Batch statuses after which a batch does not change; a status that is not in this list means that it still runs.
-STATES: dict[str, Literal["running", "ended", "rejected"]] = {
-    "completed": "ended",
-    "expired": "ended",
-    "cancelled": "ended",
-    "failed": "rejected",
-}
+ENDED = ("completed", "expired", "cancelled")  # a batch with a status that we do not know is still running
 UNPAID = {
     "insufficient_quota",
     "credit_balance_exhausted",
@@ -64,8 +58,7 @@ def body(target: Target) -> dict[str, object]:
 def encoder(target: Target) -> Callable[[str, str], bytes]:
     """Requests differ only in id and prompt, so the rest is encoded once."""
     head, tail = _around_prompt(target)
-    middle = b'","method":"POST","url":"/v1/chat/completions","body":' + head
-    end = tail + b"}\n"
+    middle, end = b'","method":"POST","url":"/v1/chat/completions","body":' + head, tail + b"}\n"
     encode = msgspec.json.Encoder().encode
 
     def request(custom_id: str, prompt: str) -> bytes:
@@ -112,7 +105,7 @@ def read(content: bytes) -> Remote:
     """Decode a batch object."""
     batch = decoded(content, _Batch)
     status = batch.status.lower()
-    state = STATES.get(status, "running")
+    rejected = status == "failed"
     errors = batch.errors.data if batch.errors else []
     counts = batch.request_counts or _Counts()
     files = [("output", batch.output_file_id), ("error", batch.error_file_id)]
@@ -122,7 +115,7 @@ def read(content: bytes) -> Remote:
         refused = {}
     return Remote(
         id=batch.id,
-        state=state,
+        state="rejected" if rejected else "ended" if status in ENDED else "running",
         provider_status=status,
         created=batch.created_at,
         expires=batch.expires_at,
@@ -130,7 +123,7 @@ def read(content: bytes) -> Remote:
         done=(counts.completed or 0) + (counts.failed or 0),
         nonce=(batch.metadata or {}).get("batchbench"),
         file=batch.input_file_id,
-        parts=[("refusal", f"/batches/{batch.id}")] if state == "rejected" and refused else parts,
+        parts=[("refusal", f"/batches/{batch.id}")] if rejected and refused else parts,
         problem="; ".join(f"{error.code}: {error.message}" for error in errors[:3]),
         refused=refused,
         slot=any(error.code == "token_limit_exceeded" for error in errors),

@@ -1,4 +1,4 @@
-"""Pure: from values to places along a line, and which values to write there."""
+"""Pure: positions of values along an axis, ticks, and labels that do not overlap."""
 
 import math
 from collections.abc import Sequence
@@ -6,66 +6,68 @@ from collections.abc import Sequence
 import msgspec
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-NARROW = 270  # pixels of the narrowest figure that has to be readable
-LETTER = 6.4  # pixels of a letter, rather more than less
+NARROW = 270  # pixels: the narrowest figure that has to be readable
+LETTER = 6.4  # pixels: upper estimate of a letter's width
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """A straight line from `low` to `high`; places are per cent of a width that only the reader's screen knows."""
+    """A linear axis from `low` to `high`; positions are per cent of the figure's width, which the screen decides."""
 
     low: float
     high: float
-    margin: float = 4.5  # per cent that stay free at both ends, for what is drawn around a value
+    margin: float = 4.5  # per cent: free space at both ends, for the symbol around a value
 
     def at(self, value: float) -> float:
-        """Where a value lies; values beyond the ends lie at the ends."""
+        """The position of a value; values outside of the axis are moved to its ends."""
         inside = min(max(value, self.low), self.high)
         return self.margin + (inside - self.low) / (self.high - self.low) * (100 - 2 * self.margin)
 
 
 def around(values: Sequence[float], limits: tuple[float, float]) -> Axis:
-    """An axis that shows all values with some air around them, and stays within limits unless a value does not."""
+    """An axis with all values and some padding; the padding does not go beyond `limits`."""
     low, high = min(values), max(values)
-    air = 0.06 * (high - low) or 0.05
-    return Axis(low=min(low, max(low - air, limits[0])), high=max(high, min(high + air, limits[1])))
+    padding = 0.06 * (high - low) or 0.05
+    return Axis(low=min(low, max(low - padding, limits[0])), high=max(high, min(high + padding, limits[1])))
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values between the ends, at most so many."""
+def ticks(low: float, high: float, max_intervals: int = 6) -> list[float]:
+    """Round values between `low` and `high`, with at most `max_intervals` steps between them."""
     span = high - low
-    magnitude = 10.0 ** math.floor(math.log10(span / most))
-    step = next(step * magnitude for step in STEPS if span / (step * magnitude) <= most)
+    magnitude = 10.0 ** math.floor(math.log10(span / max_intervals))
+    step = next(step * magnitude for step in STEPS if span / (step * magnitude) <= max_intervals)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(place * step, 10) for place in range(first, last + 1)]
+    return [round(number * step, 10) for number in range(first, last + 1)]
 
 
-def written(values: Sequence[float]) -> list[str]:
-    """Values with as many decimals as the finest of them needs."""
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """Values as text, all with as many decimals as the most precise one needs."""
     digits = max((len(f"{value:.4f}".rstrip("0").partition(".")[2]) for value in values), default=0)
     return [f"{value:.{digits}f}".replace("-", "−") for value in values]
 
 
-def anchor(place: float, text: str) -> str:
-    """How a label goes with its place (in per cent): centred, or leaning inwards where it would not fit."""
+def anchor(position: float, text: str) -> str:
+    """The text-anchor of a label at `position` (per cent): centred, or turned inwards if it would not fit."""
     half = len(text) * LETTER / 2 / NARROW * 100
-    return "start" if place < half else "end" if place > 100 - half else "middle"
+    return "start" if position < half else "end" if position > 100 - half else "middle"
 
 
-def span(place: float, text: str) -> tuple[float, float]:
-    """From where to where a label reaches on the narrowest screen, where labels are closest together."""
-    x, width = place / 100 * NARROW, len(text) * LETTER
-    start = {"start": x, "middle": x - width / 2, "end": x - width}[anchor(place, text)]
+def span(position: float, text: str) -> tuple[float, float]:
+    """Start and end of a label, in pixels of the narrowest figure, where labels are closest together."""
+    x, width = position / 100 * NARROW, len(text) * LETTER
+    start = {"start": x, "middle": x - width / 2, "end": x - width}[anchor(position, text)]
     return start, start + width
 
 
-def levels(places: Sequence[tuple[float, str]]) -> list[int]:
-    """For labels in the order of their places, the line each is written on so that none overlaps another."""
+def line_numbers(labels: Sequence[tuple[float, str]]) -> list[int]:
+    """For labels (position, text), sorted by position: the text line for each, so that none overlaps another."""
     lines: list[list[tuple[float, float]]] = []
-    found = []
-    for place, text in places:
-        start, end = span(place, text)
+    numbers = []
+    for position, text in labels:
+        start, end = span(position, text)
         free = (all(end + 8 < a or b + 8 < start for a, b in line) for line in lines)
-        level = next((level for level, fits in enumerate(free) if fits), len(lines))
-        lines[level:] = [[*(lines[level] if level < len(lines) else []), (start, end)], *lines[level + 1 :]]
-        found.append(level)
-    return found
+        number = next((number for number, fits in enumerate(free) if fits), len(lines))
+        if number == len(lines):
+            lines.append([])
+        lines[number].append((start, end))
+        numbers.append(number)
+    return numbers

@@ -1,6 +1,6 @@
-"""Pure: a metric of all models in one figure: estimates and intervals over the ranges of the marks.
+"""Pure: a forest plot of one metric: the models' estimates and intervals over the ranges of the marks.
 
-Widths are per cent, so that the figure fills any screen while its text keeps its size.
+Widths are per cent, so that the figure fills the screen while its text keeps its size.
 """
 
 import math
@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from batchbench.analyze.analysis import Estimate
-from batchbench.probes.kit.probe import Reading
+from batchbench.analyze.analysis import MetricEstimate
+from batchbench.probes.kit.probe import KeyMetric
 from batchbench.report import axis
 from batchbench.report.axis import Axis
+from batchbench.report.formats import interval, listed, number
 from batchbench.report.markup import Markup, joined, tag
-from batchbench.report.words import interval, listed, number
 from batchbench.stats.marks import MARKS
 
-HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: letters of the marks, a name, what is drawn for it, more text
-LONG = 34  # letters of a model's name beyond which its estimate does not fit beside it on a phone
+HEAD, TEXT, STRIP, LINE = 10, 30, 18, 17  # pixels: height of the mark letters, a name, its bar, an extra text line
+LONG = 34  # letters: after a longer model name, the estimate does not fit on the same line on a phone
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A drawing: what is inside, how high it is, how it reads aloud; a width of None means any."""
+    """An SVG drawing, its height in pixels and its text for screen readers; a width of None fills the page."""
 
     inside: Markup
     height: float
@@ -29,57 +29,57 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     width: float | None = None
 
 
-def forest(reading: Reading, found: Sequence[tuple[str, Estimate]]) -> Figure:
-    """The figure of one metric; models stand from the smallest to the largest estimate."""
-    known = sorted(((name, value) for name, value in found if value.estimate is not None), key=_estimate)
-    unknown = [(name, value) for name, value in found if value.estimate is None]
-    scale = _axis(reading, [value for _, value in known])
-    text = TEXT + (LINE if max((len(name) for name, _ in found), default=0) > LONG else 0)
-    bottom = HEAD + len(found) * (text + STRIP)
+def forest(metric: KeyMetric, estimates: Sequence[tuple[str, MetricEstimate]]) -> Figure:
+    """The figure of one metric, for (model, estimate) pairs; models are sorted by their estimates."""
+    known = sorted(((name, value) for name, value in estimates if value.estimate is not None), key=_estimate)
+    unknown = [(name, value) for name, value in estimates if value.estimate is None]
+    scale = _axis(metric, [value for _, value in known])
+    text = TEXT + (LINE if max((len(name) for name, _ in estimates), default=0) > LONG else 0)
+    bottom = HEAD + len(estimates) * (text + STRIP)
     rows = [
-        _row(scale, name, value, HEAD + place * (text + STRIP), text)
-        for place, (name, value) in enumerate([*known, *unknown])
+        _row(scale, name, value, HEAD + index * (text + STRIP), text)
+        for index, (name, value) in enumerate([*known, *unknown])
     ]
-    references, lines = _references(scale, reading, bottom)
+    references, lines = _references(scale, metric, bottom)
     return Figure(
         inside=joined(
-            [*_bands(scale, reading, bottom), *references, *rows, *_letters(scale, reading), *_ticks(scale, bottom)]
+            [*_bands(scale, metric, bottom), *references, *rows, *_letters(scale, metric), *_ticks(scale, bottom)]
         ),
         height=bottom + 20 + lines * LINE,
-        label=_aloud(reading, [*known, *unknown]),
+        label=_description(metric, [*known, *unknown]),
     )
 
 
-def _estimate(row: tuple[str, Estimate]) -> float:
+def _estimate(row: tuple[str, MetricEstimate]) -> float:
     return row[1].estimate or 0.0
 
 
-def _axis(reading: Reading, known: Sequence[Estimate]) -> Axis:
-    """Wide enough for the data, for an unbiased model and for the better marks; not for references far away."""
+def _axis(metric: KeyMetric, known: Sequence[MetricEstimate]) -> Axis:
+    """An axis with the data, an unbiased model and the ranges A to C; other references may be outside of it."""
     values = [value for e in known for value in (e.estimate, e.low, e.high) if value is not None]
-    values += [value for kind, value in reading.references.items() if kind in ("unbiased", "random")]
-    edges = [edge for several in reading.marks for pair in several for edge in pair]
+    values += [value for kind, value in metric.references.items() if kind in ("unbiased", "random")]
+    edges = [edge for ranges in metric.marks for pair in ranges for edge in pair]
     limits = (min(edges), max(edges)) if edges else (-math.inf, math.inf)
-    # Where a range reaches to the end of what is possible, only its inner edge has to be seen.
-    values += [edge for several in reading.marks[:3] for pair in several for edge in pair if edge not in limits]
+    # Of a range that reaches the limits of the metric, only the inner edge has to be visible.
+    values += [edge for ranges in metric.marks[:3] for pair in ranges for edge in pair if edge not in limits]
     if not edges:
-        values += reading.references.values()
+        values += metric.references.values()
     return axis.around(values or [0.0, 1.0], limits)
 
 
-def _ranges(scale: Axis, reading: Reading) -> Iterator[tuple[str, float, float]]:
-    """The ranges of the marks that can be seen: letter, start and end."""
-    for letter, several in zip(MARKS, reading.marks, strict=False):
-        for low, high in several:
-            # A range that goes on beyond what is shown fills the margin too.
+def _ranges(scale: Axis, metric: KeyMetric) -> Iterator[tuple[str, float, float]]:
+    """The visible ranges of the marks: letter, start and end in per cent."""
+    for letter, ranges in zip(MARKS, metric.marks, strict=False):
+        for low, high in ranges:
+            # A range that continues outside of the axis fills the margin too.
             start = 0.0 if low <= scale.low else scale.at(low)
             end = 100.0 if high >= scale.high else scale.at(high)
             if high > scale.low and low < scale.high and end > start:
                 yield letter, start, end
 
 
-def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
-    if not reading.marks:
+def _bands(scale: Axis, metric: KeyMetric, bottom: float) -> list[Markup]:
+    if not metric.marks:
         return [tag("rect", class_="band", width="100%", y=HEAD, height=bottom - HEAD)]
     return [
         tag(
@@ -90,72 +90,72 @@ def _bands(scale: Axis, reading: Reading, bottom: float) -> list[Markup]:
             width=f"{end - start:.2f}%",
             height=bottom - HEAD,
         )
-        for letter, start, end in _ranges(scale, reading)
+        for letter, start, end in _ranges(scale, metric)
     ]
 
 
-def _letters(scale: Axis, reading: Reading) -> list[Markup]:
-    """The letters of the marks, where there is room for them."""
+def _letters(scale: Axis, metric: KeyMetric) -> list[Markup]:
+    """The letters of the marks, if their range is wide enough."""
     return [
         tag("text", letter, class_="band-letter", x=f"{(start + end) / 2:.2f}%", y=HEAD + 1, text_anchor="middle")
-        for letter, start, end in _ranges(scale, reading)
+        for letter, start, end in _ranges(scale, metric)
         if end - start > 4
     ]
 
 
-def _references(scale: Axis, reading: Reading, bottom: float) -> tuple[list[Markup], int]:
-    """What known kinds of model would have: a dashed line each, named below the axis."""
+def _references(scale: Axis, metric: KeyMetric, bottom: float) -> tuple[list[Markup], int]:
+    """A dashed line for each reference value, named below the axis; and the number of text lines for the names."""
     kinds: dict[float, list[str]] = {}
-    for kind, value in sorted(reading.references.items(), key=lambda pair: (pair[1], pair[0] != "unbiased")):
+    for kind, value in sorted(metric.references.items(), key=lambda pair: (pair[1], pair[0] != "unbiased")):
         if scale.low <= value <= scale.high:
             kinds.setdefault(value, []).append(kind)
-    places = [(scale.at(value), listed(several)) for value, several in kinds.items()]
-    levels = axis.levels(places)
-    drawn = []
-    for (place, name), level in zip(places, levels, strict=True):
-        x, y = f"{place:.2f}%", bottom + 33 + level * LINE
-        drawn.append(tag("line", class_="reference", x1=x, x2=x, y1=HEAD, y2=bottom))
-        drawn.append(tag("text", name, class_="reference-name", x=x, y=y, text_anchor=axis.anchor(place, name)))
-    return drawn, max(levels, default=-1) + 1
+    labels = [(scale.at(value), listed(names)) for value, names in kinds.items()]
+    lines = axis.line_numbers(labels)
+    elements = []
+    for (position, name), line in zip(labels, lines, strict=True):
+        x, y = f"{position:.2f}%", bottom + 33 + line * LINE
+        elements.append(tag("line", class_="reference", x1=x, x2=x, y1=HEAD, y2=bottom))
+        elements.append(tag("text", name, class_="reference-name", x=x, y=y, text_anchor=axis.anchor(position, name)))
+    return elements, max(lines, default=-1) + 1
 
 
-def _row(scale: Axis, name: str, value: Estimate, top: float, text: float) -> Markup:
-    """A line of text on plain paper, and below it a strip in which ranges and references show."""
+def _row(scale: Axis, name: str, value: MetricEstimate, top: float, text: float) -> Markup:
+    """A line of text on a plain background, and below it the bar on the ranges of the marks."""
     middle = top + text + STRIP / 2
-    said = [tag("tspan", "no value" if value.estimate is None else number(value.estimate))]
-    if value.low is not None:  # hidden where there is no room; the bar still shows it
-        said.append(tag("tspan", f" ({interval(value.low, value.high)})", class_="range"))
+    spans = [tag("tspan", "no value" if value.estimate is None else number(value.estimate))]
+    if value.low is not None:  # CSS hides it on narrow screens; the bar still shows it
+        spans.append(tag("tspan", f" ({interval(value.low, value.high)})", class_="range"))
     if value.mark:
-        said.append(tag("tspan", f"  {value.mark}", class_="letter"))
-    drawn = [
+        spans.append(tag("tspan", f"  {value.mark}", class_="letter"))
+    elements = [
         tag("rect", class_="plain", width="100%", y=top, height=text),
         tag("text", name, class_="name", x="0%", y=top + 24),
-        tag("text", *said, class_="value", x="100%", y=top + text - 6, text_anchor="end"),
+        tag("text", *spans, class_="value", x="100%", y=top + text - 6, text_anchor="end"),
     ]
     if value.low is not None and value.high is not None:
         ends = {"x1": f"{scale.at(value.low):.2f}%", "x2": f"{scale.at(value.high):.2f}%"}
-        drawn.append(tag("line", class_="interval", y1=middle, y2=middle, **ends))
+        elements.append(tag("line", class_="interval", y1=middle, y2=middle, **ends))
     if value.estimate is not None:
-        drawn.append(tag("circle", class_="estimate", cx=f"{scale.at(value.estimate):.2f}%", cy=middle, r=4.5))
-    return tag("g", *drawn)
+        elements.append(tag("circle", class_="estimate", cx=f"{scale.at(value.estimate):.2f}%", cy=middle, r=4.5))
+    return tag("g", *elements)
 
 
 def _ticks(scale: Axis, bottom: float) -> list[Markup]:
     values = axis.ticks(scale.low, scale.high)
-    drawn = [tag("line", class_="axis", x1="0%", x2="100%", y1=bottom, y2=bottom)]
-    for value, text in zip(values, axis.written(values), strict=True):
-        place = scale.at(value)
-        x = f"{place:.2f}%"
-        drawn.append(tag("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4))
-        drawn.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor=axis.anchor(place, text)))
-    return drawn
+    elements = [tag("line", class_="axis", x1="0%", x2="100%", y1=bottom, y2=bottom)]
+    for value, text in zip(values, axis.tick_labels(values), strict=True):
+        position = scale.at(value)
+        x = f"{position:.2f}%"
+        elements.append(tag("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4))
+        elements.append(tag("text", text, class_="tick", x=x, y=bottom + 16, text_anchor=axis.anchor(position, text)))
+    return elements
 
 
-def _aloud(reading: Reading, found: Sequence[tuple[str, Estimate]]) -> str:
+def _description(metric: KeyMetric, estimates: Sequence[tuple[str, MetricEstimate]]) -> str:
     rows = [
         f"{name} {number(value.estimate)}"
         + (f", 95 % interval {interval(value.low, value.high)}" if value.low is not None else "")
         + (f", mark {value.mark}" if value.mark else "")
-        for name, value in found
+        for name, value in estimates
     ]
-    return f"{reading.metric}, {reading.meaning}: {'; '.join(rows)}."
+    return f"{metric.name}, {metric.meaning}: {'; '.join(rows)}."

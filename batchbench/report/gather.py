@@ -1,4 +1,4 @@
-"""IO: everything a report says about one analysed run, read from the files of its folder and nothing else."""
+"""IO: read everything a report shows about a run, from the files of the run's folder only."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from batchbench import probes
-from batchbench.analyze.analysis import FORMAT, Analysis, Estimate
+from batchbench.analyze.analysis import FORMAT, Analysis, MetricEstimate
 from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
 from batchbench.core.store import POLARS_ERRORS, Store
@@ -21,18 +21,18 @@ from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import RunState
 from batchbench.runs.settings import changed_options, changed_params
 
-NO_VALUE = Estimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
-WORKED = (events.Intent, events.Stored)  # events that tell when a run was worked on
+NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
+DATED_EVENTS = (events.Intent, events.Stored)  # the first and the last of them give a run's dates
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run cost, in micro-dollars."""
+    """The cost of a run, in micro-dollars."""
 
-    estimated: int | None  # what `estimate` says about as many answers; null where the prompts are not there
+    estimated: int | None  # by the rule of `estimate`, for as many answers; None if the prompts are not on disk
     spent: int
     budget: int | None
     answers: int
-    input: int  # prices per million tokens
+    input: int  # price per million tokens
     output: int
     source: str  # of the prices, with their date
 
@@ -43,24 +43,24 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run can be found again, and what it was made of."""
+    """The folder of a run, its settings and its data."""
 
-    run: str  # its folder, within the home
-    target: Target | None = None  # null: answers from a file
+    run: str  # its folder, relative to the home
+    target: Target | None = None  # None: answers from a file
     items: int | None = None
     repetitions: int | None = None
-    first: float | None = None  # when the first batch was prepared and the last answers came, in seconds since 1970
-    last: float | None = None
+    first: float | None = None  # time of the first batch's intent, in seconds since 1970
+    last: float | None = None  # time of the last intent or stored answers
     data: dict[str, Source] = {}
-    outdated: bool = False  # answers have come since the analysis
+    outdated: bool = False  # answers were stored after the analysis
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One analysed run. `column` and `model` name it among all runs of a report."""
+class AnalysedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One analysed run. `column` and `model` together identify it within a report."""
 
     probe: Probe[Params]
-    column: str  # the probe, and parameters that are not its own defaults
-    model: str  # the model, and settings that are not the usual ones
+    column: str  # the probe, and the parameters that differ from its defaults
+    model: str  # the model, and the settings that differ from the defaults
     analysis: Analysis
     groups: list[Groups]  # one for each view of the probe
     cost: Cost | None
@@ -68,84 +68,86 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stamps(self) -> list[str]:
-        """What has to be said wherever a number of this run is shown."""
+        """The warnings that have to be shown beside every number of this run."""
         return [*self.analysis.stamps, *(["OUTDATED: answers have come since"] if self.provenance.outdated else [])]
 
-    def value(self, metric: str) -> Estimate | None:
-        """A metric as it may be shown: where no answer could be read none has a value, though a sum would be 0."""
-        found = self.analysis.metrics.get(metric)
-        return found if found is None or self.analysis.coverage.detected else NO_VALUE
+    def value(self, metric: str) -> MetricEstimate | None:
+        """A metric as it is shown: without readable answers it has no value, although a sum over no answers is 0."""
+        estimate = self.analysis.metrics.get(metric)
+        return estimate if estimate is None or self.analysis.coverage.detected else NO_VALUE
 
 
 def analysed(store: Store) -> list[Path]:
-    """The folders of every run that has been analysed."""
+    """The folders of all analysed runs."""
     return [folder for folder in run_folders(store) if (folder / "metrics.json").is_file()]
 
 
-def read(store: Store, folders: Sequence[Path]) -> list[Result]:
-    """The analyses in these folders, real models before emulated ones, each under a name of its own."""
-    found = [_read(store, folder) for folder in dict.fromkeys(folders)]
-    if not found:
+def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
+    """The runs in these folders, real models before emulated ones; runs with equal names get a digest appended."""
+    runs = [_read(store, folder) for folder in dict.fromkeys(folders)]
+    if not runs:
         raise UsageError("nothing has been analysed yet: `batchbench run`, then `batchbench analyze`")
-    named: dict[tuple[str, str], list[Result]] = {}
-    for result in found:
-        named.setdefault((result.column, result.model), []).append(result)
-    apart = [
-        msgspec.structs.replace(result, model=f"{result.model} [{_digest(result)}]") if len(several) > 1 else result
-        for several in named.values()
-        for result in several
+    by_name: dict[tuple[str, str], list[AnalysedRun]] = {}
+    for run in runs:
+        by_name.setdefault((run.column, run.model), []).append(run)
+    unique = [
+        msgspec.structs.replace(run, model=f"{run.model} [{_digest(run)}]") if len(same_name) > 1 else run
+        for same_name in by_name.values()
+        for run in same_name
     ]
-    return sorted(apart, key=lambda result: (result.column, result.analysis.origin.emulated, result.model))
+    return sorted(unique, key=lambda run: (run.column, run.analysis.origin.emulated, run.model))
 
 
-def _read(store: Store, folder: Path) -> Result:
-    about = analysis(folder / "metrics.json")
-    probe = probes.load(about.probe)
+def _read(store: Store, folder: Path) -> AnalysedRun:
+    analysis = read_analysis(folder / "metrics.json")
+    probe = probes.load(analysis.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
     except POLARS_ERRORS as error:
         raise DataError(f"{folder / 'cells.parquet'} cannot be read ({error}): analyze the run again") from None
-    cost, provenance = _run(store, folder, probe, about)
-    return Result(
+    cost, provenance = _run(store, folder, probe, analysis)
+    return AnalysedRun(
         probe=probe,
-        column=_with(probe.name, changed_params(probe, about.params)),
-        model=_with(about.origin.model, changed_options(probe, provenance.target)),
-        analysis=about,
+        column=_with_settings(probe.name, changed_params(probe, analysis.params)),
+        model=_with_settings(analysis.origin.model, changed_options(probe, provenance.target)),
+        analysis=analysis,
         groups=groups(probe, cells),
         cost=cost,
         provenance=provenance,
     )
 
 
-def analysis(path: Path) -> Analysis:
-    """What `analyze` wrote."""
+def read_analysis(path: Path) -> Analysis:
+    """The analysis in a metrics.json file."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Analysis)
+        analysis = msgspec.json.decode(path.read_bytes(), type=Analysis)
     except FileNotFoundError:
         raise UsageError(f"{path.parent} has not been analysed: `batchbench analyze` first") from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): analyze the run again") from None
-    if found.format != FORMAT:
-        raise DataError(f"{path} has format {found.format}, and this batchbench reads {FORMAT}: analyze the run again")
-    return found
+    if analysis.format != FORMAT:
+        formats = f"has format {analysis.format}, and this batchbench reads {FORMAT}"
+        raise DataError(f"{path} {formats}: analyze the run again")
+    return analysis
 
 
 def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -> tuple[Cost | None, Provenance]:
-    name = str(folder.absolute().relative_to(store.home.absolute())) if _inside(folder, store.home) else folder.name
+    home, path = store.home.absolute(), folder.absolute()
+    name = str(path.relative_to(home)) if path.is_relative_to(home) else folder.name
     if not (folder / "run.json").is_file():
         return None, Provenance(run=name)
     events = read_journal(folder / "journal").events
     state = journal.replay(events)
     manifest_folder = store.manifests / folder.parent.name
     manifest = read_manifest(manifest_folder)
-    worked = [event.at for event in events if isinstance(event, WORKED)]
+    times = [event.at for event in events if isinstance(event, DATED_EVENTS)]
     provenance = Provenance(
         run=name,
         target=read_run(folder / "run.json").target,
         items=state.asked.items if state.asked else None,
         repetitions=state.asked.repetitions if state.asked else None,
-        first=min(worked, default=None),
-        last=max(worked, default=None),
+        first=min(times, default=None),
+        last=max(times, default=None),
         data=manifest.data if manifest else {},
         outdated=state.answered() != analysis.origin.stored,
     )
@@ -174,7 +176,7 @@ def _cost(state: RunState, probe: Probe[Params], target: Target | None, mean_byt
 
 
 def _mean_bytes(folder: Path, manifest: Manifest) -> float | None:
-    """The length of a prompt; the first file tells, as every prefix is a fair sample."""
+    """The mean length of a prompt in the first shard, which is a fair sample of all."""
     first = folder / manifest.shards[0].file
     if not first.is_file():
         return None
@@ -182,13 +184,9 @@ def _mean_bytes(folder: Path, manifest: Manifest) -> float | None:
     return None if mean is None else float(mean)
 
 
-def _inside(folder: Path, home: Path) -> bool:
-    return folder.absolute().is_relative_to(home.absolute())
-
-
-def _with(name: str, settings: Mapping[str, object]) -> str:
-    said = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
-    return f"{name} ({said})" if said else name
+def _with_settings(name: str, settings: Mapping[str, object]) -> str:
+    text = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
+    return f"{name} ({text})" if text else name
 
 
 def _short(value: object) -> str:
@@ -196,7 +194,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
-def _digest(result: Result) -> str:
-    """The end of a run's folder name, which differs between targets; of the manifest, if that is what differs."""
-    manifest = (result.analysis.origin.manifest or "").rpartition("-")[2]
-    return f"{manifest}/{result.provenance.run.rpartition('-')[2]}".strip("/")
+def _digest(run: AnalysedRun) -> str:
+    """The digests in the folder names of the manifest and of the run, which differ between manifests and targets."""
+    manifest = (run.analysis.origin.manifest or "").rpartition("-")[2]
+    return f"{manifest}/{run.provenance.run.rpartition('-')[2]}".strip("/")

@@ -1,32 +1,32 @@
-"""Pure: HTML and SVG as text in which whatever is not markup is escaped, because there is no other way in."""
+"""Pure: HTML and SVG. `tag` escapes every text that is not Markup, so unescaped text cannot get into a page."""
 
 import html
 
 from batchbench.core.text import sanitize
 
 VOID = {"meta", "input", "br", "wbr", "col"}
-EMPTY = {"line", "path", "rect", "circle"}  # of SVG, which closes them as XML does
+EMPTY = {"line", "path", "rect", "circle"}  # SVG elements without children, closed as in XML
 
 
 class Markup(str):
-    """Text that may stand in a page as it is."""
+    """Text that is HTML or SVG already."""
 
     __slots__ = ()
 
 
 def escaped(value: object) -> Markup:
-    """Any value as text: what could be taken for markup, or hide or turn round its neighbours, is made visible."""
+    """Any value as markup: HTML characters are escaped, control and bidi characters are made visible."""
     return value if isinstance(value, Markup) else Markup(html.escape(sanitize(str(value))))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """An element; `class_` and `aria_label` become `class` and `aria-label`, an attribute of None is left out."""
-    given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:
-        return Markup(f"<{name}{given}>")
+        return Markup(f"<{name}{written}>")
     if name in EMPTY:
-        return Markup(f"<{name}{given}/>")
-    return Markup(f"<{name}{given}>{''.join(map(escaped, children))}</{name}>")
+        return Markup(f"<{name}{written}/>")
+    return Markup(f"<{name}{written}>{''.join(map(escaped, children))}</{name}>")
 
 
 def joined(parts: "list[Markup]", between: str = "") -> Markup:
@@ -44,5 +44,5 @@ def _attribute(key: str, value: object) -> str:
 
 
 def short(value: float) -> str:
-    """A place in a drawing; a tenth of a pixel is finer than anybody can see."""
+    """A coordinate, rounded to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")

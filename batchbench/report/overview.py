@@ -1,11 +1,11 @@
-"""Pure: what stands before the probes: warnings, and the headline metrics of all models."""
+"""Pure: the parts before the probes: warnings, and the headline metrics of all models."""
 
 from collections.abc import Sequence
 
 from batchbench.report.draw import breakable, stamped, table
-from batchbench.report.gather import Result
+from batchbench.report.formats import NOTHING, counted, interval, number
+from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
-from batchbench.report.words import NOTHING, counted, interval, number
 
 MEANINGS = {
     "EMULATED": "answers of a simulated model whose bias is known; they say nothing about any real model",
@@ -16,22 +16,22 @@ MEANINGS = {
 KEY = {"A": "healthy", "B": "cautionary", "C": "critical", "D": "catastrophic"}
 
 
-def banner(results: Sequence[Result]) -> Markup:
-    """What has to be known before any number is read."""
+def banner(runs: Sequence[AnalysedRun]) -> Markup:
+    """The warnings at the top of the page, with their meaning."""
     lines = []
     for word, meaning in MEANINGS.items():
-        count = sum(any(stamp.startswith(word) for stamp in result.stamps) for result in results)
+        count = sum(any(stamp.startswith(word) for stamp in run.stamps) for run in runs)
         if count:
-            which = "all runs" if count == len(results) else f"{count} of {counted(len(results), 'run')}"
+            which = "all runs" if count == len(runs) else f"{count} of {counted(len(runs), 'run')}"
             lines.append(tag("li", tag("span", word, class_="stamp"), f"{which}: {meaning}."))
     return tag("ul", *lines, class_="stamps", aria_label="Warnings") if lines else Markup("")
 
 
-def glance(results: Sequence[Result]) -> Markup:
-    """Models by headline metrics."""
+def glance(runs: Sequence[AnalysedRun]) -> Markup:
+    """The table of models by headline metrics."""
     columns: dict[tuple[str, str], None] = {}
-    for result in results:
-        columns |= dict.fromkeys((result.column, name) for name in result.analysis.headline)
+    for run in runs:
+        columns |= dict.fromkeys((run.column, name) for name in run.analysis.headline)
     spans: dict[str, int] = {}
     for probe, _ in columns:
         spans[probe] = spans.get(probe, 0) + 1
@@ -40,13 +40,13 @@ def glance(results: Sequence[Result]) -> Markup:
         for probe, span in spans.items()
     ]
     names = [tag("th", breakable(name), scope="col") for _, name in columns]
-    every = [word for word in MEANINGS if all(_has(result, word) for result in results)]  # said once, not in each row
+    every = [word for word in MEANINGS if all(_has(run, word) for run in runs)]  # shown once, not in each row
     rows = []
-    for model in models(results):
-        mine = {result.column: result for result in results if result.model == model}
-        shared = [word for word in MEANINGS if word in every or all(_has(result, word) for result in mine.values())]
+    for model in models(runs):
+        by_probe = {run.column: run for run in runs if run.model == model}
+        shared = [word for word in MEANINGS if word in every or all(_has(run, word) for run in by_probe.values())]
         own = [word for word in shared if word not in every]
-        cells = [_headline(mine.get(probe), name, shared) for probe, name in columns]
+        cells = [_headline(by_probe.get(probe), name, shared) for probe, name in columns]
         rows.append(
             tag("tr", tag("th", breakable(model), *([tag("br"), stamped(own)] if own else []), scope="row"), *cells)
         )
@@ -72,7 +72,7 @@ def glance(results: Sequence[Result]) -> Markup:
         tag(
             "p",
             "In the figures below, dots are estimates, bars 95 % intervals, coloured ranges the marks, and dashed "
-            "lines what known kinds of model would have. If two intervals overlap, their models may well not differ.",
+            "lines the values of known kinds of models. If two intervals overlap, the models possibly do not differ.",
         ),
         tag("ul", *key, class_="key", aria_label="Marks"),
         headline,
@@ -80,16 +80,16 @@ def glance(results: Sequence[Result]) -> Markup:
     )
 
 
-def _has(result: Result, word: str) -> bool:
-    return any(stamp.startswith(word) for stamp in result.stamps)
+def _has(run: AnalysedRun, word: str) -> bool:
+    return any(stamp.startswith(word) for stamp in run.stamps)
 
 
-def _headline(result: Result | None, name: str, shared: Sequence[str]) -> Markup:
-    value = result.value(name) if result else None
-    if result is None or value is None:
+def _headline(run: AnalysedRun | None, name: str, shared: Sequence[str]) -> Markup:
+    value = run.value(name) if run else None
+    if run is None or value is None:
         return tag("td", NOTHING, data_v="")
     chip = tag("span", value.mark, class_=f"chip chip-{value.mark}") if value.mark else Markup("")
-    own = [stamp for stamp in result.stamps if stamp.partition(":")[0] not in shared]
+    own = [stamp for stamp in run.stamps if stamp.partition(":")[0] not in shared]
     if value.estimate is None:
         return tag("td", "no value", stamped(own), data_v="")
     return tag(
@@ -102,11 +102,11 @@ def _headline(result: Result | None, name: str, shared: Sequence[str]) -> Markup
     )
 
 
-def models(results: Sequence[Result]) -> list[str]:
-    """Every model once, real ones first."""
-    return list(dict.fromkeys(r.model for r in sorted(results, key=lambda r: (r.analysis.origin.emulated, r.model))))
+def models(runs: Sequence[AnalysedRun]) -> list[str]:
+    """The names of all models, real ones before emulated ones."""
+    return list(dict.fromkeys(r.model for r in sorted(runs, key=lambda r: (r.analysis.origin.emulated, r.model))))
 
 
 def anchor(name: str) -> str:
-    """The name of a probe's section in the page."""
+    """The id of a probe's section in the page."""
     return "probe-" + "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)

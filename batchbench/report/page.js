@@ -1,10 +1,10 @@
 "use strict";
-// The page is whole without this: it only makes tables sortable and long lists filterable.
+// The page works without this script, which makes tables sortable and long lists filterable.
 {
   const key = (row, place) => {
     const cell = row.cells[place];
     const text = cell.dataset.v !== undefined ? cell.dataset.v : cell.textContent.trim();
-    // Numbers are written for people: with a true minus, thousands apart, and a unit.
+    // Numbers are formatted for people: with a minus sign, thousands separators, and a unit.
     const bare = text.replace(/^[<>$+]+/, "").replace("−", "-").replace(/,/g, "").replace(/%$/, "");
     return bare !== "" && !Number.isNaN(Number(bare)) ? bare : text;
   };
@@ -26,7 +26,7 @@
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const body = table.tBodies[0];
         const rows = [...body.rows].map((row) => [key(row, place), row]);
-        // What has no value stays last, whichever way the others stand.
+        // Rows without a value stay last in both directions.
         rows.sort(([a], [b]) => (a === "" || b === "" ? order(a, b) : down ? -order(a, b) : order(a, b)));
         body.append(...rows.map(([, row]) => row));
       });

@@ -1,27 +1,27 @@
-"""Pure: the page around the sections."""
+"""Pure: the HTML page around the sections."""
 
 from collections.abc import Sequence
 
 from batchbench import __version__
-from batchbench.report import ledger, overview, paper, style
+from batchbench.report import appendix, files, overview, style
 from batchbench.report.draw import breakable
-from batchbench.report.gather import Result
+from batchbench.report.formats import counted, day
+from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, joined, tag
 from batchbench.report.overview import anchor, models
 from batchbench.report.tables import Table
-from batchbench.report.words import counted, day
 
 
-def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tables: Sequence[Table]) -> str:
-    """The whole file."""
+def page(title: str, runs: Sequence[AnalysedRun], sections: Sequence[Markup], tables: Sequence[Table]) -> str:
+    """The content of the HTML file."""
     sheet, script = Markup(style.page()), Markup(style.asset("page.js"))
     policy = (
         f"default-src 'none'; style-src {style.hashed(sheet)}; script-src {style.hashed(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    columns = list(dict.fromkeys(result.column for result in results))
-    parts = [overview.glance(results), *sections, ledger.came_back(results), ledger.costs(results)]
-    parts += [ledger.method(results), ledger.downloads(tables, paper.document(title, results, examples=False))]
+    columns = list(dict.fromkeys(run.column for run in runs))
+    parts = [overview.glance(runs), *sections, appendix.came_back(runs), appendix.costs(runs)]
+    parts += [appendix.method(runs), appendix.downloads(tables, files.document(title, runs, examples=False))]
     html = tag(
         "html",
         tag(
@@ -36,7 +36,7 @@ def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tabl
         tag(
             "body",
             tag("a", "Skip to the results", href="#glance", class_="skip"),
-            _header(title, results, columns),
+            _header(title, runs, columns),
             tag("main", joined(parts, "\n")),
             tag("footer", tag("p", f"Made by batchbench {__version__} from the files of the runs listed above.")),
             tag("script", script),
@@ -46,21 +46,21 @@ def page(title: str, results: Sequence[Result], sections: Sequence[Markup], tabl
     return f"<!DOCTYPE html>\n{html}\n"
 
 
-def _header(title: str, results: Sequence[Result], columns: Sequence[str]) -> Markup:
-    answers = sum(result.analysis.coverage.attempts for result in results)
-    lasts = [result.provenance.last for result in results if result.provenance.last is not None]
-    facts = [counted(len(models(results)), "model"), counted(len(columns), "probe"), counted(answers, "answer")]
+def _header(title: str, runs: Sequence[AnalysedRun], columns: Sequence[str]) -> Markup:
+    answers = sum(run.analysis.coverage.attempts for run in runs)
+    lasts = [run.provenance.last for run in runs if run.provenance.last is not None]
+    facts = [counted(len(models(runs)), "model"), counted(len(columns), "probe"), counted(answers, "answer")]
     if lasts:
         facts.append(f"collected until {day(max(lasts))}")
     links = [("At a glance", "glance"), *((column, anchor(column)) for column in columns)]
     links += [("What came back", "missing"), ("Costs", "costs"), ("Method", "method"), ("Downloads", "downloads")]
-    if not any(result.cost for result in results):
+    if not any(run.cost for run in runs):
         links.remove(("Costs", "costs"))
-    listing = [tag("li", tag("a", breakable(name), href=f"#{place}")) for name, place in links]
+    listing = [tag("li", tag("a", breakable(name), href=f"#{section}")) for name, section in links]
     return tag(
         "header",
         tag("h1", title),
         tag("p", " · ".join(facts), class_="quiet"),
-        overview.banner(results),
+        overview.banner(runs),
         tag("nav", tag("ul", *listing), aria_label="Sections"),
     )

@@ -1,4 +1,4 @@
-"""Pure: how often each label is given in each group, from cells."""
+"""Pure: the share of each label in each group, from cells."""
 
 import math
 from collections.abc import Iterable
@@ -7,16 +7,16 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from batchbench.analyze.sample import tallies_of
+from batchbench.analyze.labelled_answers import tally_names
 from batchbench.probes.kit.probe import Params, Probe, View
 from batchbench.stats.cells import NORMAL_95, Cells
 
 BINS = 12  # of a covariate
-FEW = 4  # more series than this cannot be told apart in one figure
+MAX_SERIES = 4  # in one figure; more cannot be distinguished
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a label is given in a group, with a 95 % interval after Wilson for as many items."""
+    """The share of a label in a group, with Wilson's 95 % interval for the number of items."""
 
     row: str
     series: str
@@ -27,7 +27,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The items of a series within a short stretch of a covariate."""
+    """The items of a series within one bin of a covariate."""
 
     series: str
     x: float
@@ -35,8 +35,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     items: int
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """The probe's own regression of a share on a covariate."""
+class TrendLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The regression of a share on a covariate, as in the probe's metrics."""
 
     series: str
     slope: float
@@ -44,31 +44,31 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True):
-    """What one view shows of one run: shares by group, or along a covariate."""
+    """The data of one view of one run: shares by group, or along a covariate."""
 
     view: View
     shares: list[Share] = []
     points: list[Point] = []
-    lines: list[Line] = []
+    lines: list[TrendLine] = []
 
 
 def groups(probe: Probe[Params], cells: pl.DataFrame) -> list[Groups]:
-    """What every view of the probe shows, in the order of its views."""
-    found = []
+    """The data of every view of the probe, in the order of the views."""
+    result = []
     for view in views(probe):
         if view.rows in probe.covariates:
             points, lines = scatter(probe, cells, view)
-            found.append(Groups(view=view, points=points, lines=lines))
+            result.append(Groups(view=view, points=points, lines=lines))
         else:
-            found.append(Groups(view=view, shares=shares(probe, cells, view)))
-    return found
+            result.append(Groups(view=view, shares=shares(probe, cells, view)))
+    return result
 
 
 def views(probe: Probe[Params]) -> tuple[View, ...]:
-    """The probe's own views, or one for each stratum: its groups by label, or labels by group where labels are many."""
+    """The probe's own views, or one for each stratum: groups by label, or labels by group if there are many labels."""
     if probe.views:
         return probe.views
-    few = len(probe.labels) <= FEW
+    few = len(probe.labels) <= MAX_SERIES
     return tuple(
         View(
             title=f"Answers by {stratum}",
@@ -82,15 +82,15 @@ def views(probe: Probe[Params]) -> tuple[View, ...]:
 
 
 def shares(probe: Probe[Params], cells: pl.DataFrame, view: View) -> list[Share]:
-    """The shares of a view, row by row; nothing where the cells do not tell."""
-    if not set(tallies_of(probe)) <= set(cells.columns):
+    """The shares of a view, row by row; empty if the cells lack the probe's tallies."""
+    if not set(tally_names(probe)) <= set(cells.columns):
         return []
-    found = []
+    result = []
     for inside in [str(value) for value in probe.values[probe.inner]] if probe.inner else [None]:
         columns = {label: f"{inside}/{label}" if inside else label for label in probe.labels}
         readable = pl.sum_horizontal(pl.col(*columns.values()).cast(pl.Float64))
         for label in [view.label] if view.label else probe.labels:
-            # Where an item's prompts differ by group, a group's answers are pooled; else items have the same weight.
+            # If an item's prompts differ by group, a group's answers are pooled; otherwise items have equal weights.
             hits = pl.col(columns[label])
             hits, of = (hits, readable) if inside else (hits / readable, pl.lit(1.0))
             fixed = {"label": label} | ({probe.inner: inside} if probe.inner and inside else {})
@@ -101,15 +101,15 @@ def shares(probe: Probe[Params], cells: pl.DataFrame, view: View) -> list[Share]
             for group in groups.iter_rows(named=True):
                 if group["items"]:
                     value = {**group, **fixed}
-                    found.append(_share(str(value[view.rows]), str(value[view.series]), group))
-    return found
+                    result.append(_share(str(value[view.rows]), str(value[view.series]), group))
+    return result
 
 
-def ordered(probe: Probe[Params], name: str, there: Iterable[str]) -> list[str]:
-    """The values of a stratum that are there, in their own order: as the probe lists them, else as they come."""
+def ordered(probe: Probe[Params], name: str, values: Iterable[str]) -> list[str]:
+    """The distinct `values` of a stratum or of `label`, in the probe's order if it lists them."""
     known = probe.labels if name == "label" else probe.values.get(name, ())
-    found = dict.fromkeys(there)
-    return [str(value) for value in known if str(value) in found] or list(found)
+    distinct = dict.fromkeys(values)
+    return [str(value) for value in known if str(value) in distinct] or list(distinct)
 
 
 def _share(row: str, series: str, group: dict[str, float]) -> Share:
@@ -119,24 +119,24 @@ def _share(row: str, series: str, group: dict[str, float]) -> Share:
 
 
 def wilson(share: float, items: int) -> tuple[float, float]:
-    """An interval that keeps its sense at 0 and 1; an item's share varies no more than a yes or no would."""
+    """Wilson's interval, valid also at 0 and 1; conservative, as an item's share varies at most like a yes or no."""
     z = NORMAL_95**2
     middle = (share + z / (2 * items)) / (1 + z / items)
     half = math.sqrt(z * share * (1 - share) / items + z * z / (4 * items * items)) / (1 + z / items)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list[Point], list[Line]]:
-    """A share along a covariate, in short stretches, and the line the probe's metrics lay through it."""
-    tallies = tallies_of(probe)
+def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list[Point], list[TrendLine]]:
+    """A share along a covariate, in bins, and the regression line of the probe's metrics."""
+    tallies = tally_names(probe)
     if not cells.height or view.label is None:
         return [], []
-    counted = Cells(cells, tallies, cells["items"].to_numpy()[np.newaxis, :].astype(np.float64))
-    x, y = counted.column(view.rows), counted.share(view.label)
-    table = cells.select(view.series, "items").with_columns(x=pl.lit(x), y=pl.lit(y), known=pl.lit(counted.detected))
+    c = Cells(cells, tallies, cells["items"].to_numpy()[np.newaxis, :].astype(np.float64))
+    x, y = c.column(view.rows), c.share(view.label)
+    table = cells.select(view.series, "items").with_columns(x=pl.lit(x), y=pl.lit(y), detected=pl.lit(c.detected))
     width = (float(x.max()) - float(x.min())) / BINS or 1.0
     bins = (
-        table.filter("known")
+        table.filter("detected")
         .group_by(view.series, bin=((pl.col("x") - float(x.min())) / width).floor().clip(0, BINS - 1))
         .agg(
             x=(pl.col("x") * pl.col("items")).sum() / pl.col("items").sum(),
@@ -151,9 +151,9 @@ def scatter(probe: Probe[Params], cells: pl.DataFrame, view: View) -> tuple[list
     ]
     lines = []
     for series in dict.fromkeys(point.series for point in points):
-        inside = counted.where(view.series, series)
-        slope = float(counted.slope(x, y, inside)[0])
+        inside = c.where(view.series, series)
+        slope = float(c.slope(x, y, inside)[0])
         if not math.isnan(slope):
-            middle = float(counted.mean(y, inside)[0]) - slope * float(counted.mean(x, inside)[0])
-            lines.append(Line(series=series, slope=slope, intercept=min(1.0, max(0.0, middle))))
+            intercept = float(c.mean(y, inside)[0]) - slope * float(c.mean(x, inside)[0])
+            lines.append(TrendLine(series=series, slope=slope, intercept=min(1.0, max(0.0, intercept))))
     return points, lines

@@ -1,4 +1,4 @@
-"""Pure: the numbers of a report as tables, and tables as CSV, Markdown and LaTeX."""
+"""Pure: the numbers of a report as tables; tables as CSV, Markdown and LaTeX."""
 
 import csv
 import io
@@ -9,11 +9,11 @@ import msgspec
 
 from batchbench.core import money
 from batchbench.core.text import sanitize
-from batchbench.report.gather import Result
-from batchbench.report.words import NOTHING, day, interval, number
+from batchbench.report.formats import NOTHING, day, interval, number
+from batchbench.report.gather import AnalysedRun
 
 Value = str | int | float | bool | None
-FORMULA = tuple("=+-@\t|%\uff1d\uff0b\uff0d\uff20")  # a spreadsheet would compute a text that starts like this
+FORMULA = tuple("=+-@\t|%\uff1d\uff0b\uff0d\uff20")  # a spreadsheet takes a text that starts with these for a formula
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -35,77 +35,77 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[list[Value]]
 
 
-def underlying(results: Sequence[Result]) -> list[Table]:
-    """Every number that the figures and tables of a report are made of."""
-    return [_metrics(results), _groups(results), _missing(results), _costs(results), _runs(results)]
+def data_tables(runs: Sequence[AnalysedRun]) -> list[Table]:
+    """The tables with every number of the report's figures and tables."""
+    return [_metrics(runs), _groups(runs), _missing(runs), _costs(runs), _runs(runs)]
 
 
-def examples(results: Sequence[Result]) -> Table:
-    """The answers to look at."""
+def examples(runs: Sequence[AnalysedRun]) -> Table:
+    """The example answers."""
     rows: list[list[Value]] = [
-        [result.column, result.model, example.label, example.outcome, example.prompt, example.answer]
-        for result in results
-        for example in result.analysis.examples
+        [run.column, run.model, example.label, example.outcome, example.prompt, example.answer]
+        for run in runs
+        for example in run.analysis.examples
     ]
     columns = ["probe", "model", "label", "outcome", "prompt", "answer"]
     return Table(name="examples", about="sample answers", columns=columns, rows=rows)
 
 
-def headline(results: Sequence[Result]) -> Table:
+def headline(runs: Sequence[AnalysedRun]) -> Table:
     """The headline metrics of all models, as a paper would print them."""
     rows: list[list[Value]] = []
-    for result in results:
-        for name in result.analysis.headline:
-            if value := result.value(name):
-                said = [number(value.estimate), interval(value.low, value.high), value.mark or NOTHING]
-                rows.append([result.column, name, result.model, *said, "; ".join(result.stamps)])
+    for run in runs:
+        for name in run.analysis.headline:
+            if value := run.value(name):
+                texts = [number(value.estimate), interval(value.low, value.high), value.mark or NOTHING]
+                rows.append([run.column, name, run.model, *texts, "; ".join(run.stamps)])
     columns = ["Probe", "Metric", "Model", "Estimate", "95 % interval", "Mark", "Note"]
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table(name="headline", about="headline metrics", columns=columns, rows=rows)
 
 
-def _metrics(results: Sequence[Result]) -> Table:
+def _metrics(runs: Sequence[AnalysedRun]) -> Table:
     fields = ["estimate", "se", "low", "high", "compat_low", "compat_high", "mark"]
     rows: list[list[Value]] = [
-        [result.column, result.model, name, *(getattr(value, field) for field in fields)]
-        for result in results
-        for name, value in result.analysis.metrics.items()
-        if name not in result.analysis.aliases
+        [run.column, run.model, name, *(getattr(value, field) for field in fields)]
+        for run in runs
+        for name, value in run.analysis.metrics.items()
+        if name not in run.analysis.aliases
     ]
     about = "every metric with its standard error, intervals and mark"
     return Table(name="metrics", about=about, columns=["probe", "model", "metric", *fields], rows=rows)
 
 
-def _groups(results: Sequence[Result]) -> Table:
+def _groups(runs: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = []
-    for result in results:
-        for found in result.groups:
-            view = found.view
-            head: list[Value] = [result.column, result.model, view.rows, view.series]
-            rows += [[*head, p.x, p.series, view.label, p.share, None, None, p.items] for p in found.points]
-            rows += [[*head, s.row, s.series, view.label, s.share, s.low, s.high, s.items] for s in found.shares]
+    for run in runs:
+        for groups in run.groups:
+            view = groups.view
+            head: list[Value] = [run.column, run.model, view.rows, view.series]
+            rows += [[*head, p.x, p.series, view.label, p.share, None, None, p.items] for p in groups.points]
+            rows += [[*head, s.row, s.series, view.label, s.share, s.low, s.high, s.items] for s in groups.shares]
     columns = ["probe", "model", "rows", "series", "row", "in_series", "label", "share", "low", "high", "items"]
     return Table(name="groups", about="how often each answer was given in each group", columns=columns, rows=rows)
 
 
-def _missing(results: Sequence[Result]) -> Table:
+def _missing(runs: Sequence[AnalysedRun]) -> Table:
     fields = ["stratum", "group", "asked", "answered", "refused", "filtered", "truncated", "failed", "absent"]
     fields.append("undetected")
     rows: list[list[Value]] = [
-        [result.column, result.model, *(getattr(group, field) for field in fields)]
-        for result in results
-        for group in result.analysis.missing
+        [run.column, run.model, *(getattr(group, field) for field in fields)]
+        for run in runs
+        for group in run.analysis.missing
     ]
     about = "what became of the requests of each group"
     return Table(name="missing", about=about, columns=["probe", "model", *fields], rows=rows)
 
 
-def _costs(results: Sequence[Result]) -> Table:
+def _costs(runs: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = [
         [
-            result.column,
-            result.model,
+            run.column,
+            run.model,
             cost.answers,
             None if cost.estimated is None else cost.estimated / money.MILLION,
             cost.spent / money.MILLION,
@@ -113,38 +113,38 @@ def _costs(results: Sequence[Result]) -> Table:
             cost.input / money.MILLION,
             cost.output / money.MILLION,
             cost.source,
-            result.analysis.origin.emulated,
+            run.analysis.origin.emulated,
         ]
-        for result in results
-        if (cost := result.cost)
+        for run in runs
+        if (cost := run.cost)
     ]
     columns = ["probe", "model", "answers", "estimated_usd", "spent_usd", "usd_per_1000_answers"]
     columns += ["input_usd_per_million_tokens", "output_usd_per_million_tokens", "prices", "emulated"]
     return Table(name="costs", about="what each run cost", columns=columns, rows=rows)
 
 
-def _runs(results: Sequence[Result]) -> Table:
+def _runs(runs: Sequence[AnalysedRun]) -> Table:
     rows: list[list[Value]] = []
-    for result in results:
-        analysis, origin, found = result.analysis, result.analysis.origin, result.provenance
+    for run in runs:
+        analysis, origin, provenance = run.analysis, run.analysis.origin, run.provenance
         rows.append(
             [
-                result.column,
-                result.model,
-                "; ".join(result.stamps),
-                found.run,
+                run.column,
+                run.model,
+                "; ".join(run.stamps),
+                provenance.run,
                 origin.manifest,
                 origin.answers,
-                " ".join(f"{name}:{source.sha256}" for name, source in found.data.items()),
+                " ".join(f"{name}:{source.sha256}" for name, source in provenance.data.items()),
                 analysis.version,
-                found.items,
-                found.repetitions,
+                provenance.items,
+                provenance.repetitions,
                 analysis.coverage.asked,
                 analysis.coverage.detected,
                 analysis.replicates,
                 analysis.seed,
-                None if found.first is None else day(found.first),
-                None if found.last is None else day(found.last),
+                None if provenance.first is None else day(provenance.first),
+                None if provenance.last is None else day(provenance.last),
                 " ".join(f"{name} {version}" for name, version in analysis.software.items()),
             ]
         )
@@ -154,7 +154,7 @@ def _runs(results: Sequence[Result]) -> Table:
 
 
 def as_csv(table: Table) -> str:
-    """Comma-separated values; text that a spreadsheet would take for a formula is quoted with an apostrophe."""
+    """Comma-separated values; text that a spreadsheet would take for a formula gets an apostrophe before it."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\r\n")
     writer.writerow(table.columns)
@@ -168,30 +168,30 @@ def _harmless(value: Value) -> Value:
     if not isinstance(value, str):
         return value
     text = sanitize(value)
-    # Some programs begin a new cell at a line within quotes.
+    # Some programs start a new cell at a line break within quotes.
     return "\n".join(f"'{line}" if line.lstrip(" ").startswith(FORMULA) else line for line in text.split("\n"))
 
 
 def as_markdown(table: Table) -> str:
     """A table for a README or an issue."""
     numbers = _numeric(table)
-    lines = [table.columns, ["---:" if place in numbers else "---" for place in range(len(table.columns))]]
+    lines = [table.columns, ["---:" if index in numbers else "---" for index in range(len(table.columns))]]
     lines += [[_escaped_markdown(value) for value in row] for row in table.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _escaped_markdown(value: Value) -> str:
     text = " ".join(sanitize("" if value is None else str(value)).split())
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)  # a lone underscore inside a word is no markup
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)  # an underscore inside a word is not markup
 
 
 def as_latex(table: Table) -> str:
     """A table for a paper."""
     numbers = _numeric(table)
-    shape = "".join("r" if place in numbers else "l" for place in range(len(table.columns)))
+    alignment = "".join("r" if index in numbers else "l" for index in range(len(table.columns)))
     lines = [
         "% needs \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{{shape}}}",
+        f"\\begin{{tabular}}{{{alignment}}}",
         "\\toprule",
         " & ".join(map(_escaped_latex, table.columns)) + " \\\\",
         "\\midrule",
@@ -208,4 +208,4 @@ def _escaped_latex(value: Value) -> str:
 
 
 def _numeric(table: Table) -> set[int]:
-    return {place for place, name in enumerate(table.columns) if name in ("Estimate", "95 % interval")}
+    return {index for index, name in enumerate(table.columns) if name in ("Estimate", "95 % interval")}

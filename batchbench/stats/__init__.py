@@ -1,1 +1,1 @@
-"""Pure statistics: cells, resampling, intervals, marks."""
+"""Pure statistics: cells, resampling, intervals, marks, p-values."""

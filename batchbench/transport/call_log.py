@@ -12,7 +12,6 @@ from anyio import to_thread
 from batchbench.core import crash_points
 from batchbench.core.store import explained
 from batchbench.core.text import repair_json
-from batchbench.providers.chat import LOST
 
 INTERRUPTED = "the process ended while it was being made"
 SYNC_INTERVAL = 0.5  # seconds between syncs of a result file; a kill loses nothing, a power cut at most this much
@@ -77,17 +76,7 @@ def append(handle: int, content: bytes, path: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def not_made_line(custom_id: str) -> bytes:
-    """The error line of a request whose call was not made."""
-    return _error_line(custom_id, "batch_cancelled", "the batch was cancelled before this request was made")
-
-
-def lost_line(custom_id: str, why: str) -> bytes:
-    """The error line of a request whose call may have been answered and charged."""
-    return _error_line(custom_id, LOST, why)
-
-
-def _error_line(custom_id: str, code: str, message: str) -> bytes:
+def error_line(custom_id: str, code: str, message: str) -> bytes:
     """A line as in OpenAI's error files."""
     error = {"code": code, "message": message}
     return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error}) + b"\n"

@@ -10,6 +10,7 @@ import io
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -23,16 +24,7 @@ from batchbench.core.clock import time_of_day, uptime
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
-from batchbench.transport.replies import (
-    Incomplete,
-    LostReply,
-    Refused,
-    Reply,
-    Unsent,
-    failure,
-    parse_http_date,
-    retry_after,
-)
+from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, http_date, retry_after
 from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, Stop, after_tries, retry
 
 T = TypeVar("T")
@@ -105,7 +97,7 @@ class Client:
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._provider = provider
-        self._base = base_url
+        self._base, self._host = base_url, _host(base_url) or base_url
         self._key = key
         self._sleep = sleep
         self._give_up_after = give_up_after
@@ -117,12 +109,11 @@ class Client:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Client"]:
         """Keep connections open between calls."""
-        # `trust_env=False`: no proxy or certificate bundle is taken from the environment.
         async with aiohttp.ClientSession(
             timeout=_timeout(None),
             connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
+            trust_env=False,  # use no proxy or certificate bundle from the environment
             auto_decompress=False,
         ) as session:
             self._session = session
@@ -131,18 +122,14 @@ class Client:
 
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
         """Read something; repeated until it succeeds."""
-
-        async def call() -> bytes:
-            return (await self._call("GET", path, query=query)).content
-
-        return await self._until_success(call)
+        return await self._until_success(partial(self._call, "GET", path, query=query))
 
     async def post(self, path: str, body: bytes = b"") -> bytes:
         """Change something in a way that may safely be repeated; a conflict (409) is not repeated."""
 
-        async def call() -> bytes:
+        async def call() -> Reply:
             try:
-                return (await self._call("POST", path, body=[body])).content
+                return await self._call("POST", path, body=[body])
             except Refused as refused:
                 if refused.problem.status == 409:
                     raise failure(refused) from None
@@ -162,11 +149,7 @@ class Client:
         ).encode()
         form = [head, *body, f"\r\n--{boundary}--\r\n".encode()]
         content_type = f"multipart/form-data; boundary={boundary}"
-
-        async def call() -> bytes:
-            return (await self._call("POST", path, body=form, content_type=content_type)).content
-
-        return await self._until_success(call)
+        return await self._until_success(partial(self._call, "POST", path, body=form, content_type=content_type))
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
         """Buy something: sent exactly once, on a new connection that is not used again."""
@@ -199,7 +182,7 @@ class Client:
         received, this_minute, minute_began = 0, 0, time.monotonic()
         headers = {**self._headers(), "Accept": "application/binary, */*;q=0.1"}
         with anyio.fail_after(2 * READ_TIMEOUT):
-            answer = await self._session.get(self._url(path), headers=headers, allow_redirects=False)
+            answer = await self._session.get(self._base + path, headers=headers, allow_redirects=False)
         async with answer as response:
             self._set_clock(response.headers)
             if response.status != 200:
@@ -257,7 +240,7 @@ class Client:
         # A total limit too: a server that sends one byte now and then would never run into the read timeout.
         timeout = _timeout(2 * READ_TIMEOUT + size / MIN_UPLOAD_SPEED)
         async with session.request(
-            method, self._url(path), params=query, data=data, headers=headers, allow_redirects=False, timeout=timeout
+            method, self._base + path, params=query, data=data, headers=headers, allow_redirects=False, timeout=timeout
         ) as response:
             self._set_clock(response.headers)
             content = await _body(response)
@@ -279,14 +262,11 @@ class Client:
         if date == self._date_header and self._provider_clock and uptime() - self._provider_clock[1] < 1:
             return  # the header counts whole seconds: reading it again would lose precision
         self._date_header = date
-        then = parse_http_date(date)
+        then = http_date(date)
         if then is not None:
             self._provider_clock = then, uptime()
         else:
             self._provider_clock = self._provider_clock or (time.time(), uptime())
-
-    def _url(self, path: str) -> str:
-        return self._base + path
 
     def _headers(self) -> dict[str, str]:
         # Made for each call and not kept on the session: errors print a session's headers.
@@ -318,19 +298,19 @@ class Client:
 
         return await self._retry(next_try, after_tries(tries))
 
-    async def _until_success(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _until_success(self, call: Callable[[], Awaitable[Reply]]) -> bytes:
         try:
-            return await self._retry(call, AfterFailing(self._give_up_after))
+            return (await self._retry(call, AfterFailing(self._give_up_after))).content
         except Refused as refused:
             raise failure(refused) from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise BatchbenchError(
-                f"{self._host()} has no valid certificate, so nothing was sent ({self._describe(error)}): "
+                f"{self._host} has no valid certificate, so nothing was sent ({self._describe(error)}): "
                 "check its address and this machine's date"
             ) from None
         except FAILURES as error:
             raise BatchbenchError(
-                f"no answer from {self._host()} for {self._give_up_after:.0f} s ({self._describe(error)}): "
+                f"no answer from {self._host} for {self._give_up_after:.0f} s ({self._describe(error)}): "
                 "check the network and run the same command"
             ) from None
 
@@ -342,20 +322,17 @@ class Client:
             return
         since, until = time_of_day(time.time() - failing_for), time_of_day(time.time() + pause)
         if not isinstance(error, Refused):
-            what = f"no answer from {self._host()} since {since}"
+            what = f"no answer from {self._host} since {since}"
         elif error.problem.status == 429:
-            what = f"{self._host()} has taken no more calls since {since}"
+            what = f"{self._host} has taken no more calls since {since}"
         else:
-            what = f"{self._host()} has had a problem since {since}"
+            what = f"{self._host} has had a problem since {since}"
         self._note(f"{what} ({self._describe(error)}); next try at {until}")
 
     def _describe(self, error: BaseException) -> str:
         # Never repr: an aiohttp error's repr shows the request's headers, and the key is among them.
         message = self._key.hide(str(error))
         return f"{type(error).__name__}: {message}"[:300] if message else type(error).__name__
-
-    def _host(self) -> str:
-        return _host(self._base) or self._base
 
 
 def _host(url: str) -> str | None:

@@ -76,7 +76,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            then = parse_http_date(text)
+            then = http_date(text)
             if then is None:
                 continue
             seconds = then - now
@@ -85,7 +85,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
-def parse_http_date(text: str) -> float | None:
+def http_date(text: str) -> float | None:
     """A date in a header, in seconds since 1970; None if it is not a date."""
     try:
         return parsedate_to_datetime(text).timestamp()

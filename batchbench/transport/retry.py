@@ -48,18 +48,10 @@ async def retry(
         if error is not None and state.next_action:
             before_pause(error, state.seconds_since_start or 0.0, state.next_action.sleep)
 
-    attempts = tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception(is_transient),
-        wait=_pause,
-        stop=stop,
-        sleep=sleep,
-        before_sleep=report,
-        reraise=True,
-    )
-    async for attempt in attempts:
-        with attempt:
-            return await call()
-    raise AssertionError("tenacity returns or raises")  # pragma: no cover
+    retry_transient = tenacity.retry_if_exception(is_transient)
+    return await tenacity.AsyncRetrying(
+        retry=retry_transient, wait=_pause, stop=stop, sleep=sleep, before_sleep=report, reraise=True
+    )(call)
 
 
 def _pause(state: tenacity.RetryCallState) -> float:

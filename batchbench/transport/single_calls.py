@@ -20,8 +20,9 @@ from batchbench.core import crash_points
 from batchbench.core.clock import time_of_day
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError
+from batchbench.providers.chat import LOST
 from batchbench.providers.openai import PATH
-from batchbench.transport.call_log import INTERRUPTED, CallLog, lost_line, result_line
+from batchbench.transport.call_log import INTERRUPTED, CallLog, error_line, result_line
 from batchbench.transport.client import Client
 from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import LostReply, Refused, Unsent, failure
@@ -43,20 +44,20 @@ class CallSpool(BatchSpool):
         rate_limit: RateLimit | None = None,
     ) -> None:
         super().__init__(folder, store)
-        self._client = client
+        self.client = client
         self._note = note
-        self._rate_limit = rate_limit or RateLimit()  # of the server, which several runs may call
+        self.rate_limit = rate_limit or RateLimit()  # of the server, which several runs may call
         self._pause_reported = float("-inf")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Execute batches inside this context."""
-        async with self._client.running(), super().running():
+        async with self.client.running(), super().running():
             yield self
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
         """Create a batch, or make a chat completion at once."""
-        return await (self._client.once(path, body) if path == PATH else super().once(path, body))
+        return await (self.client.once(path, body) if path == PATH else super().once(path, body))
 
     async def _execute(self, name: str) -> None:
         requests = self._unfinished(name)
@@ -64,18 +65,15 @@ class CallSpool(BatchSpool):
         try:
             for request in requests:
                 if request.custom_id in log.interrupted:
-                    log.write(lost_line(request.custom_id, INTERRUPTED))
-            calls = _Calls(self._client, self._rate_limit, log, self._report_pause, self._fail)
+                    log.write(error_line(request.custom_id, LOST, INTERRUPTED))
             waiting = deque(request for request in requests if request.custom_id not in log.interrupted)
-            await calls.make(waiting, lambda: self._failure is not None or self._cancelled(name))
+            await _Calls(self, log).make(waiting, lambda: self.failure is not None or self._cancelled(name))
         finally:
             log.close()
             self._executing.discard(name)
 
-    def _fail(self, error: BatchbenchError) -> None:
-        self._failure = error
-
-    def _report_pause(self, pause: float) -> None:
+    def report_pause(self, pause: float) -> None:
+        """Tell the user about a long pause, at most every 30 seconds."""
         if pause > 2 and time.monotonic() - self._pause_reported > 30:
             self._pause_reported = time.monotonic()
             self._note(f"the server's rate limit allows the next call at {time_of_day(time.time() + pause)}")
@@ -84,19 +82,9 @@ class CallSpool(BatchSpool):
 class _Calls:
     """The calls of one batch: each is noted in the log, made, repeated while it is refused, and its result written."""
 
-    def __init__(
-        self,
-        client: Client,
-        rate_limit: RateLimit,
-        log: CallLog,
-        report_pause: Callable[[float], None],
-        fail: Callable[[BatchbenchError], None],
-    ) -> None:
-        self._client = client
-        self._rate_limit = rate_limit
-        self._log = log
-        self._report_pause = report_pause
-        self._fail = fail  # called with an error that concerns every call
+    def __init__(self, spool: CallSpool, log: CallLog) -> None:
+        self._spool, self._log = spool, log
+        self._client, self._rate_limit = spool.client, spool.rate_limit
         self._in_flight = 0  # calls that are noted and have no result yet
         self._call_ended = anyio.Event()
         self._last_note = float("-inf")
@@ -120,7 +108,7 @@ class _Calls:
     def _pause(self, request: Request) -> float:
         """Seconds until the rate limit allows this call."""
         pause = self._rate_limit.wait(request.tokens)
-        self._report_pause(pause)
+        self._spool.report_pause(pause)
         return pause
 
     async def _note_next(self, waiting: deque[Request]) -> list[Request]:
@@ -151,10 +139,11 @@ class _Calls:
         try:
             await self._client.retry(partial(self._try_again, request), TRIES, refusal)
         except Unsent as error:
-            self._fail(BatchbenchError(f"the server cannot be reached ({error}): start it and run the same command"))
+            why = f"the server cannot be reached ({error}): start it and run the same command"
+            self._spool.failure = BatchbenchError(why)
         except Refused as refused:
             if refused.verdict == "fatal":
-                self._fail(failure(refused))
+                self._spool.failure = failure(refused)
                 return
             problem = refused.problem
             body = {"error": {"message": problem.message, "type": problem.type, "code": problem.code}}
@@ -188,9 +177,10 @@ class _Calls:
             raise
         except (LostReply, ValueError, RecursionError) as lost:  # ValueError, RecursionError: an unreadable answer
             self._rate_limit.failed(began, lost.retry_after if isinstance(lost, LostReply) else None)
-            self._log.write(lost_line(name, str(lost)))
+            self._log.write(error_line(name, LOST, str(lost)))
             if self._rate_limit.failures >= TRIES:
-                self._fail(BatchbenchError(f"the server does not answer ({lost}): repair it and run the same command"))
+                why = f"the server does not answer ({lost}): repair it and run the same command"
+                self._spool.failure = BatchbenchError(why)
         else:
             self._rate_limit.succeeded()
             self._rate_limit.read_headers(reply.headers)

@@ -20,12 +20,14 @@ from anyio.abc import TaskGroup
 from batchbench.core import crash_points
 from batchbench.core.store import Store, sync
 from batchbench.errors import BatchbenchError
+from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Problem
-from batchbench.transport.call_log import INTERRUPTED, lost_line, not_made_line, unanswered
+from batchbench.transport.call_log import INTERRUPTED, error_line, unanswered
 from batchbench.transport.client import START_BYTES
 from batchbench.transport.replies import Refused, Unsent, failure
 
 ID = re.compile(rb'^\{"custom_id":"([^"]+)"', re.MULTILINE)  # of a result line
+CANCELLED = "the batch was cancelled before this request was made"
 NOT_MADE = ".undone"  # ends the id of the file that lists the requests without a result in a cancelled batch
 
 
@@ -57,7 +59,7 @@ class BatchSpool(ABC):
         self._store = store
         self._executing: set[str] = set()
         self._group: TaskGroup | None = None
-        self._failure: BatchbenchError | None = None  # after which no call is made
+        self.failure: BatchbenchError | None = None  # after which no call is made
 
     @abstractmethod
     async def _execute(self, name: str) -> None:
@@ -94,8 +96,8 @@ class BatchSpool(ABC):
     async def get(self, path: str, query: Mapping[str, str | int] | None = None) -> bytes:
         """A batch, or all of them; reading an unfinished batch by its id starts its execution."""
         del query
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         name = path.removeprefix("/batches").strip("/")
         if name:
             if not self._input(name).exists():
@@ -140,8 +142,9 @@ class BatchSpool(ABC):
             return self._results(file).read_bytes()
         name = file.removesuffix(NOT_MADE)
         begun = unanswered(self._calls(name))
+        lost, not_made = (LOST, INTERRUPTED), ("batch_cancelled", CANCELLED)
         ids = [request.custom_id for request in self._unfinished(name)]
-        return b"".join(lost_line(id_, INTERRUPTED) if id_ in begun else not_made_line(id_) for id_ in ids)
+        return b"".join(error_line(id_, *(lost if id_ in begun else not_made)) for id_ in ids)
 
     def _path(self, name: str, ending: str) -> Path:
         """A file of a batch. `name` may come from another person's journal, so it is quoted to stay in the folder."""

@@ -18,13 +18,13 @@ from tests.benchmarks.measure import Cost, Result, compared, run
 COMPILE = """
 import sys
 from pathlib import Path
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench import probes
 from batchbench.compile.compiler import compile
 from batchbench.core.store import Store
 home, names = Path(sys.argv[1]), int(sys.argv[2])
 store, probe = Store(home), probes.load("hiring_an")
-loaded = {name: datasets.table(store, name, sample=False, note=print) for name in probe.datasets}
+loaded = {name: load_table(store, name, sample=False, note=print) for name in probe.datasets}
 tables, sources = ({name: pair[place] for name, pair in loaded.items()} for place in (0, 1))
 tables["names"] = tables["names"].gather_every(800 // names).head(names)
 compile(probe, probe.params(), tables, sources, Store(home / f"{names}"), lambda _, __: None)

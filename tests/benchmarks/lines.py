@@ -33,10 +33,10 @@ nonce, kept = "0123456789", home / "results.jsonl.zst"
 ANSWER = (
     PREPARE
     + """
-from batchbench.emulator.dialects.openai.codec import Codec
+from batchbench.emulator.dialects.openai.codec import OpenAICodec
 from batchbench.emulator.personas.respond import find_persona
 from batchbench.runs.results import zstd
-codec = Codec("batch", 0.0, 0, lambda model: find_persona(model, home))
+codec = OpenAICodec("batch", 0.0, 0, lambda model: find_persona(model, home))
 chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None)
 with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from tests.benchmarks.measure import Cost, Result, compared, left_out, run
 
@@ -143,9 +143,7 @@ def _sentences(home: Path) -> list[list[str]]:
     for name in PROBES:
         probe = probes.load(name)
         assert probe.candidates is not None
-        tables = {
-            data: datasets.table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets
-        }
+        tables = {data: load_table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets}
         table = probe.design(probe.params(), tables).select(
             "sentence", one=probe.candidates[0], two=probe.candidates[1]
         )

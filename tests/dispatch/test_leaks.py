@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.emulator.faults import Rule
+from batchbench.emulator.faults.rules import Rule
 from tests.model.conftest import small as small  # a fixture
 from tests.model.world import World, limits
 
@@ -31,8 +31,8 @@ def test_ten_thousand_polls_leave_nothing_behind(tmp_path: Path, small: Path, ru
     world.start(1)
 
     def poll(times: int) -> None:
-        until = sum(world.desk.calls.values()) + times
-        while sum(world.desk.calls.values()) < until:
+        until = sum(world.context.call_counts.values()) + times
+        while sum(world.context.call_counts.values()) < until:
             world.wait(6000)
             assert not world.finished()
 
@@ -43,5 +43,5 @@ def test_ten_thousand_polls_leave_nothing_behind(tmp_path: Path, small: Path, ru
     assert grown - memory <= 5 << 20
     assert files_now - files <= 2  # a connection may be open at this very moment
     assert tasks_now - tasks <= 2
-    assert world.desk.state.counts["fault"] >= errors
+    assert world.context.state.event_counts["fault"] >= errors
     world.close()

@@ -1,4 +1,4 @@
-"""Emulators for the tests: one shared by those that need nothing special, and a factory for the others."""
+"""Emulators for the tests: a shared one without special options, and a factory for the others."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture
 def emulate(tmp_path: Path) -> Iterator[Emulate]:
-    """Start emulators of one's own: `emulate("--delay", "processing=60", rules=[...])`."""
+    """Start emulators with options: `emulate("--delay", "processing=60", rules=[...])`."""
     running: list[Emulator] = []
 
     def start(*words: str, **options: Any) -> Emulator:

@@ -1,4 +1,4 @@
-"""Runs the emulator as the process it is, and talks to it without any client library of ours."""
+"""Runs the emulator as a process and calls it without batchbench's own client."""
 
 import contextlib
 import http.client
@@ -21,7 +21,7 @@ TOKEN = "emu-test-token"
 
 
 class Emulator:
-    """One emulator process and its state folder; it can be killed and started again."""
+    """One emulator process and its state folder. Tests can kill it and start it again."""
 
     def __init__(
         self, state: Path, *words: str, rules: list[Json] | None = None, stderr: IO[str] | None = None
@@ -83,14 +83,14 @@ class Emulator:
         headers: dict[str, str] | None = None,
         timeout: float = 20.0,
     ) -> "Answer":
-        """One request on a connection of its own; `path` starts at the root of the server."""
+        """One request on a new connection; `path` starts at the root of the server."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        given = {"authorization": f"Bearer {self.token}", "anthropic-version": "2026-10-21", **(headers or {})}
+        all_headers = {"authorization": f"Bearer {self.token}", "anthropic-version": "2026-10-21", **(headers or {})}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if data is not None:
-            given.setdefault("content-type", "application/json")
+            all_headers.setdefault("content-type", "application/json")
         try:
-            connection.request(method, path, data, given)
+            connection.request(method, path, data, all_headers)
             response = connection.getresponse()
             return Answer(response.status, dict(response.headers.items()), response.read())
         finally:
@@ -108,12 +108,12 @@ class Emulator:
         return self.upload_bytes(f"{nonce}-input.jsonl", content, **options)
 
     def upload_bytes(self, name: str, content: bytes, **options: Any) -> "Answer":
-        edge = "edge-of-a-part"
-        head = f'--{edge}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{edge}\r\n'
+        boundary = "edge-of-a-part"
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
         head += f'Content-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-        body = head.encode() + content + f"\r\n--{edge}--\r\n".encode()
-        kind = {"content-type": f"multipart/form-data; boundary={edge}"}
-        return self.call("POST", "/openai/v1/files", body, kind, **options)
+        body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+        content_type = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        return self.call("POST", "/openai/v1/files", body, content_type, **options)
 
     def create(self, file: str, **options: Any) -> "Answer":
         body = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
@@ -137,18 +137,18 @@ class Emulator:
         found: Json = self.get(f"{path}/{batch}")
         return found
 
-    def wait(self, batch: str, *words: str) -> Json:
-        """Poll until the batch has one of these states, by default a final one."""
-        final = words or ("completed", "failed", "expired", "cancelled", "ended")
+    def wait(self, batch: str, *statuses: str) -> Json:
+        """Poll until the batch has one of these statuses; by default, until it has ended."""
+        expected = statuses or ("completed", "failed", "expired", "cancelled", "ended")
         for _ in range(2000):
             found = self.batch(batch)
-            if found.get("status", found.get("processing_status")) in final:
+            if found.get("status", found.get("processing_status")) in expected:
                 return found
             time.sleep(0.005)
         raise AssertionError(found)
 
     def results(self, batch: Json) -> list[Json]:
-        """Every result line of a finished batch, answers and errors together."""
+        """All result lines of a finished batch, answers and errors."""
         return [json.loads(line) for line in self.raw_results(batch).split(b"\n") if line]
 
     def raw_results(self, batch: Json) -> bytes:
@@ -161,16 +161,16 @@ class Emulator:
         assert self.call("POST", "/__emu/clock", {"advance": seconds}).status == 200
 
     def events(self, kind: str | None = None) -> list[Json]:
-        """The ledger, read as an outsider reads it."""
-        lines = [json.loads(line) for line in self.ledger.read_bytes().split(b"\n")[:-1]]  # the last may be half
+        """The ledger, read from its file."""
+        lines = [json.loads(line) for line in self.ledger.read_bytes().split(b"\n")[:-1]]  # the last can be incomplete
         return [line for line in lines if kind in (None, line["event"])]
 
     def billed(self, batch: str) -> list[str]:
-        return [one for line in self.events("billed") if line["batch"] == batch for one in line["ids"]]
+        return [custom_id for line in self.events("billed") if line["batch"] == batch for custom_id in line["ids"]]
 
 
 class Answer:
-    """A reply, read to its end."""
+    """A complete HTTP reply."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status

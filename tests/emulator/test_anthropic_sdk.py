@@ -1,4 +1,4 @@
-"""The official `anthropic` package is the judge of the Anthropic dialect."""
+"""The Anthropic dialect works with the official `anthropic` package."""
 
 import hashlib
 import json
@@ -58,8 +58,8 @@ def test_a_batch_from_create_to_results(client: anthropic.Anthropic, emulator: E
         assert message.usage.output_tokens == 1
 
 
-def test_parameters_are_judged_line_by_line_at_the_end(client: anthropic.Anthropic) -> None:
-    requests = message_requests("judge", 7)
+def test_parameters_are_checked_per_request_when_the_batch_runs(client: anthropic.Anthropic) -> None:
+    requests = message_requests("checked", 7)
     requests[1]["params"]["temperature"] = 1.0
     del requests[2]["params"]["max_tokens"]
     requests[3]["params"]["model"] = "claude-none"
@@ -73,12 +73,12 @@ def test_parameters_are_judged_line_by_line_at_the_end(client: anthropic.Anthrop
         if line.result.type == "errored":
             assert line.result.error.type == "error"
             errors[line.custom_id] = (line.result.error.error.type, line.result.error.error.message)
-    assert errors["judge-1-0"] == ("invalid_request_error", "temperature: Extra inputs are not permitted")
-    assert errors["judge-2-0"] == ("invalid_request_error", "max_tokens: Field required")
-    assert errors["judge-3-0"] == ("not_found_error", "model: claude-none")
-    assert errors["judge-4-0"] == ("invalid_request_error", "logprobs: Extra inputs are not permitted")
-    assert errors["judge-5-0"][1] == "max_tokens: Input should be greater than or equal to 1"
-    assert errors["judge-6-0"][0] == "invalid_request_error"
+    assert errors["checked-1-0"] == ("invalid_request_error", "temperature: Extra inputs are not permitted")
+    assert errors["checked-2-0"] == ("invalid_request_error", "max_tokens: Field required")
+    assert errors["checked-3-0"] == ("not_found_error", "model: claude-none")
+    assert errors["checked-4-0"] == ("invalid_request_error", "logprobs: Extra inputs are not permitted")
+    assert errors["checked-5-0"][1] == "max_tokens: Input should be greater than or equal to 1"
+    assert errors["checked-6-0"][0] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
@@ -89,7 +89,7 @@ def test_sampling_parameters_exist_in_the_old_version_only(client: anthropic.Ant
     with pytest.raises(anthropic.BadRequestError, match=f"{name}: Extra inputs are not permitted"):
         client.messages.create(**body, extra_body={name: 1})
     batch = client.messages.batches.create(requests=message_requests(f"old{name}", 2, **{name: 1}), extra_headers=OLD)
-    assert finish(client, batch.id).request_counts.succeeded == 2, "the version of the create counts"
+    assert finish(client, batch.id).request_counts.succeeded == 2, "the version of the create applies"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_sampling_parameters_exist_in_the_old_version_only(client: anthropic.Ant
         ({"custom_id": None}, "requests.1"),
     ],
 )
-def test_the_structure_is_judged_at_once(
+def test_the_structure_is_checked_by_the_create(
     client: anthropic.Anthropic, emulator: Emulator, change: dict[str, object], message: str
 ) -> None:
     requests = message_requests("bad", 2)
@@ -115,7 +115,7 @@ def test_the_structure_is_judged_at_once(
     assert not [line for line in emulator.events("accepted") if line["nonce"] == "bad"]
 
 
-def test_bodies_that_are_no_batch(emulator: Emulator) -> None:
+def test_bodies_that_are_not_a_batch_are_refused(emulator: Emulator) -> None:
     for body, message in (
         (b"{", "not valid JSON"),
         (b"{}", "requests: Field required"),
@@ -128,7 +128,7 @@ def test_bodies_that_are_no_batch(emulator: Emulator) -> None:
         assert message in answer.json()["error"]["message"]
 
 
-def test_a_pretty_printed_body_is_one_request_per_line_all_the_same(emulator: Emulator) -> None:
+def test_a_pretty_printed_body_is_accepted(emulator: Emulator) -> None:
     body = json.dumps({"requests": message_requests("pretty", 3)}, indent=2).encode()
     batch = emulator.call("POST", MESSAGE_BATCHES, body).json()["id"]
     assert len(emulator.results(emulator.wait(batch))) == 3
@@ -142,7 +142,7 @@ def test_batches_are_listed_newest_first_in_both_directions(emulate: Emulate) ->
         page = client.messages.batches.list(limit=3)
         assert page.has_more
         assert [batch.id for batch in page.data] == newest[:3]
-        assert [batch.id for batch in page] == newest, "the package follows the pages"
+        assert [batch.id for batch in page] == newest, "the package follows the cursors"
         older = client.messages.batches.list(limit=2, after_id=newest[4])
         assert [batch.id for batch in older.data] == newest[5:]
         assert not older.has_more
@@ -151,7 +151,7 @@ def test_batches_are_listed_newest_first_in_both_directions(emulate: Emulate) ->
         assert newer.has_more
 
 
-def test_there_is_no_progress_to_see_and_cancelling_is_not_billed(emulate: Emulate) -> None:
+def test_a_batch_shows_no_progress_and_cancelled_requests_are_not_billed(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=1000", "--delay", "cancelling=600")
     batch = emulator.submit_messages("stop", 100)
     emulator.advance(300)
@@ -172,7 +172,7 @@ def test_there_is_no_progress_to_see_and_cancelling_is_not_billed(emulate: Emula
     assert len(emulator.billed(batch)) == counts.succeeded
 
 
-def test_an_expired_batch_bills_only_what_it_answered(emulate: Emulate) -> None:
+def test_an_expired_batch_bills_only_answered_requests(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=200000")
     batch = emulator.submit_messages("slow", 100)
     emulator.advance(86_401)
@@ -199,7 +199,7 @@ def test_only_an_ended_batch_can_be_deleted(emulate: Emulate) -> None:
             client.messages.batches.retrieve(batch)
 
 
-def test_synchronous_calls(client: anthropic.Anthropic) -> None:
+def test_synchronous_calls_work(client: anthropic.Anthropic) -> None:
     raw = client.messages.with_raw_response.create(
         model="echo", max_tokens=5, system="Be brief.", messages=[{"role": "user", "content": "he or she"}]
     )
@@ -217,28 +217,28 @@ def test_synchronous_calls(client: anthropic.Anthropic) -> None:
         client.messages.create(model="claude-none", max_tokens=5, messages=[{"role": "user", "content": "x"}])
 
 
-def test_the_version_has_to_be_named(emulator: Emulator) -> None:
+def test_a_call_without_a_known_version_is_refused(emulator: Emulator) -> None:
     for version in ("", "2024-01-01"):
         answer = emulator.call("GET", MESSAGE_BATCHES, headers={"anthropic-version": version})
         assert answer.status == 400
         assert answer.json()["error"]["message"].startswith("anthropic-version")
 
 
-def test_either_header_carries_the_key(emulator: Emulator) -> None:
+def test_both_key_headers_are_accepted(emulator: Emulator) -> None:
     only_key = {"authorization": "", "x-api-key": emulator.token}
     assert emulator.call("GET", MESSAGE_BATCHES, headers=only_key).status == 200
-    wrong_key = {"x-api-key": "wrong"}  # beside a right bearer token: x-api-key counts
+    wrong_key = {"x-api-key": "wrong"}  # with a correct bearer token: x-api-key takes precedence
     assert emulator.call("GET", MESSAGE_BATCHES, headers=wrong_key).status == 401
-    stranger = anthropic.Anthropic(base_url=emulator.anthropic_url, api_key="wrong", max_retries=0)
-    with stranger, pytest.raises(anthropic.AuthenticationError) as denied:
-        stranger.messages.batches.list()
+    wrong_client = anthropic.Anthropic(base_url=emulator.anthropic_url, api_key="wrong", max_retries=0)
+    with wrong_client, pytest.raises(anthropic.AuthenticationError) as denied:
+        wrong_client.messages.batches.list()
     assert isinstance(denied.value.body, dict)
     assert denied.value.body["error"] == {"type": "authentication_error", "message": "invalid x-api-key"}
 
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """Plays the fault that the prompt names."""
+    """An emulator that injects the fault that the prompt names."""
 
     def key(name: str) -> str:
         return hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -246,7 +246,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     rules = [
         {"do": name, "on": "messages", "key": key(name)}
         for name, fault in FAULTS.items()
-        if fault.where == "before" and fault.dialect != "openai" and "messages" in fault.calls
+        if fault.kind == "before" and fault.dialect != "openai" and "messages" in fault.calls
     ]
     emulator = Emulator(tmp_path_factory.mktemp("faulty"), rules=rules)
     yield emulator
@@ -275,7 +275,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         ("hang-before", anthropic.APITimeoutError, None),
     ],
 )
-def test_every_error_class_of_the_package(
+def test_every_error_class_of_the_package_is_raised(
     faulty: Emulator, fault: str, error: type[anthropic.APIError], kind: str | None
 ) -> None:
     with faulty.anthropic(timeout=0.5) as client, pytest.raises(error) as raised:
@@ -291,7 +291,7 @@ def test_every_error_class_of_the_package(
         assert "retry-after" not in raised.value.response.headers
 
 
-def test_a_full_queue_is_a_429_and_frees_itself(emulate: Emulate) -> None:
+def test_a_full_queue_gives_429_until_a_batch_ends(emulate: Emulate) -> None:
     emulator = emulate("--limit", "queue_requests=150", "--delay", "processing=60")
     emulator.submit_messages("one", 100)
     with emulator.anthropic() as client:
@@ -302,7 +302,7 @@ def test_a_full_queue_is_a_429_and_frees_itself(emulate: Emulate) -> None:
         client.messages.batches.create(requests=message_requests("two", 100))
 
 
-def test_sizes_are_limited(emulate: Emulate) -> None:
+def test_a_batch_that_is_too_large_is_refused(emulate: Emulate) -> None:
     emulator = emulate("--limit", "anthropic_requests=3", "--limit", "anthropic_bytes=2000")
     with emulator.anthropic() as client:
         with pytest.raises(anthropic.BadRequestError, match="at most 3 items"):

@@ -1,19 +1,19 @@
-"""Virtual time: a day passes in a millisecond, and everything that depends on it follows."""
+"""Virtual time: tests advance the clock by days, and batches, files and limits follow it."""
 
 import pytest
 
-from batchbench.emulator.ledger import events as ev
+from batchbench.emulator.ledger import events
 from batchbench.emulator.ledger.lifecycle import answered_by, next_step, status
-from batchbench.emulator.ledger.state import Batch
+from batchbench.emulator.ledger.state import EmulatedBatch
 from batchbench.emulator.server.limits import Delays
 from tests.emulator.conftest import Emulate
 
 DAY = 86_400.0
 
 
-def test_every_state_can_be_seen(emulate: Emulate) -> None:
-    words = [word for pair in ("validating=60", "processing=3600", "finalizing=60") for word in ("--delay", pair)]
-    emulator = emulate(*words)
+def test_a_slow_batch_shows_every_status(emulate: Emulate) -> None:
+    delays = ("validating=60", "processing=3600", "finalizing=60")
+    emulator = emulate(*(argument for delay in delays for argument in ("--delay", delay)))
     batch = emulator.submit("states", 10)
     seen = emulator.batch(batch)
     assert (seen["status"], seen["in_progress_at"]) == ("validating", None)
@@ -33,14 +33,14 @@ def test_every_state_can_be_seen(emulate: Emulate) -> None:
     assert seen["finalizing_at"] <= seen["completed_at"]
 
 
-def test_the_window_closes_on_a_slow_batch(emulate: Emulate) -> None:
+def test_a_batch_that_is_too_slow_expires(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=200000")
     batch = emulator.submit("slow", 100)
     emulator.wait(batch, "in_progress")
     emulator.advance(DAY + 1)
     seen = emulator.wait(batch, "expired")
     assert seen["expired_at"] == seen["expires_at"]
-    assert seen["request_counts"] == {"total": 100, "completed": 43, "failed": 0}, "expired requests have not failed"
+    assert seen["request_counts"] == {"total": 100, "completed": 43, "failed": 0}, "expired is not failed"
     lines = emulator.results(seen)
     expired = [line for line in lines if line["response"] is None]
     assert len(expired) == 57
@@ -48,7 +48,7 @@ def test_the_window_closes_on_a_slow_batch(emulate: Emulate) -> None:
     assert sorted(emulator.billed(batch)) == sorted(line["custom_id"] for line in lines if line["response"])
 
 
-def test_a_clock_that_was_moved_stays_moved(emulate: Emulate) -> None:
+def test_a_restart_keeps_the_clock_offset(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=3600")
     batch = emulator.submit("moved", 3)
     emulator.wait(batch, "in_progress")
@@ -63,7 +63,7 @@ def test_a_clock_that_was_moved_stays_moved(emulate: Emulate) -> None:
     assert emulator.wait(batch)["status"] == "completed"
 
 
-def test_files_and_results_are_kept_for_a_month(emulate: Emulate) -> None:
+def test_files_and_results_expire_after_a_month(emulate: Emulate) -> None:
     emulator = emulate()
     batch = emulator.wait(emulator.submit("kept", 2))
     messages = emulator.wait(emulator.submit_messages("kept2", 2))
@@ -81,20 +81,20 @@ def test_files_and_results_are_kept_for_a_month(emulate: Emulate) -> None:
     emulator.advance(1 * DAY)
     assert emulator.call("GET", output).status == 404
     assert emulator.call("GET", f"/openai/v1/files/{batch['input_file_id']}").status == 404
-    assert emulator.batch(batch["id"])["status"] == "completed", "the batch itself stays"
+    assert emulator.batch(batch["id"])["status"] == "completed", "the batch itself does not expire"
 
 
 @pytest.mark.parametrize("body", [b'{"advance": -1}', b'{"advance": "x"}', b"{}", b"", b'{"advance": 1e99}'])
-def test_time_only_goes_forward(emulate: Emulate, body: bytes) -> None:
+def test_the_clock_only_moves_forward(emulate: Emulate, body: bytes) -> None:
     assert emulate().call("POST", "/__emu/clock", body).status == 400
 
 
-def test_limits_show_where_the_provider_shows_them(emulate: Emulate) -> None:
+def test_limits_apply_where_the_provider_applies_them(emulate: Emulate) -> None:
     emulator = emulate(
         *(
-            word
+            argument
             for pair in ("requests=5", "bytes=5000", "enqueued_tokens=60", "creates_per_hour=6")
-            for word in ("--limit", pair)
+            for argument in ("--limit", pair)
         ),
         "--delay",
         "processing=60",
@@ -116,7 +116,7 @@ def test_limits_show_where_the_provider_shows_them(emulate: Emulate) -> None:
     assert emulator.create(last).status == 200
 
 
-def test_the_store_of_files_can_be_full(emulate: Emulate) -> None:
+def test_an_upload_beyond_the_file_limits_is_refused(emulate: Emulate) -> None:
     emulator = emulate("--limit", "files=2", "--limit", "upload_bytes=1000")
     first = emulator.upload("one", []).json()["id"]
     assert emulator.upload("two", []).status == 200
@@ -127,8 +127,8 @@ def test_the_store_of_files_can_be_full(emulate: Emulate) -> None:
     assert emulator.upload("four", []).status == 200
 
 
-def accepted(**more: object) -> ev.Accepted:
-    return ev.Accepted(
+def accepted(**more: object) -> events.BatchAccepted:
+    return events.BatchAccepted(
         t=0.0,
         wall=0.0,
         batch="b",
@@ -140,68 +140,75 @@ def accepted(**more: object) -> ev.Accepted:
     )
 
 
-def validated(n: int = 100) -> ev.Validated:
-    return ev.Validated(t=10.0, wall=0.0, at=10.0, batch="b", n=n, model="echo")
+def validated(n: int = 100) -> events.BatchValidated:
+    return events.BatchValidated(t=10.0, wall=0.0, at=10.0, batch="b", n=n, model="echo")
 
 
-CASES: list[tuple[str, Batch, Delays, tuple[str, float, str, int] | None]] = [
-    ("new", Batch(accepted=accepted()), Delays(), ("validate", 0.0, "completed", 0)),
-    ("slow check", Batch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
-    ("checked", Batch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
+CASES: list[tuple[str, EmulatedBatch, Delays, tuple[str, float, str, int] | None]] = [
+    ("new", EmulatedBatch(accepted=accepted()), Delays(), ("validate", 0.0, "completed", 0)),
+    ("slow validation", EmulatedBatch(accepted=accepted()), Delays(validating=5), ("validate", 5.0, "completed", 0)),
+    ("validated", EmulatedBatch(accepted=accepted(), validated=validated()), Delays(), ("run", 10.0, "completed", 100)),
     (
         "slow run",
-        Batch(accepted=accepted(), validated=validated()),
+        EmulatedBatch(accepted=accepted(), validated=validated()),
         Delays(processing=100),
         ("run", 110.0, "completed", 100),
     ),
     (
-        "too slow",
-        Batch(accepted=accepted(), validated=validated()),
+        "expires",
+        EmulatedBatch(accepted=accepted(), validated=validated()),
         Delays(processing=2 * (DAY - 10)),
         ("run", DAY, "expired", 50),
     ),
     (
         "cancelled half-way",
-        Batch(accepted=accepted(), validated=validated(), cancelled=60.0),
+        EmulatedBatch(accepted=accepted(), validated=validated(), cancelled=60.0),
         Delays(processing=100),
         ("run", 60.0, "cancelled", 50),
     ),
     (
-        "cancelled too late to matter",
-        Batch(accepted=accepted(), validated=validated(), cancelled=200.0),
+        "cancelled after its end",
+        EmulatedBatch(accepted=accepted(), validated=validated(), cancelled=200.0),
         Delays(processing=100),
         ("run", 110.0, "completed", 100),
     ),
-    ("stuck", Batch(accepted=accepted(fate=ev.Fate("stuck")), validated=validated()), Delays(), None),
     (
-        "fated",
-        Batch(accepted=accepted(fate=ev.Fate("expire-half", 7.0)), validated=validated(9)),
+        "stuck",
+        EmulatedBatch(accepted=accepted(fault=events.BatchFault("stuck")), validated=validated()),
+        Delays(),
+        None,
+    ),
+    (
+        "expires early",
+        EmulatedBatch(accepted=accepted(fault=events.BatchFault("expire-half", 7.0)), validated=validated(9)),
         Delays(),
         ("run", 7.0, "expired", 4),
     ),
-    ("deleted", Batch(accepted=accepted(), deleted=True), Delays(), None),
+    ("deleted", EmulatedBatch(accepted=accepted(), deleted=True), Delays(), None),
 ]
 
 
 @pytest.mark.parametrize(("batch", "delays", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_the_next_step_of_a_batch(batch: Batch, delays: Delays, expected: tuple[str, float, str, int] | None) -> None:
+def test_the_next_step_of_a_batch(
+    batch: EmulatedBatch, delays: Delays, expected: tuple[str, float, str, int] | None
+) -> None:
     step = next_step(batch, delays)
-    assert (step and (step.do, step.at, step.outcome, step.answer)) == expected
+    assert (step and (step.do, step.at, step.outcome, step.answer_count)) == expected
 
 
-def test_a_status_follows_from_events_and_time() -> None:
-    new = Batch(accepted=accepted())
-    running = Batch(accepted=accepted(), validated=validated())
-    table: list[tuple[Batch, float, str]] = [
+def test_the_status_follows_from_events_and_time() -> None:
+    new = EmulatedBatch(accepted=accepted())
+    running = EmulatedBatch(accepted=accepted(), validated=validated())
+    table: list[tuple[EmulatedBatch, float, str]] = [
         (new, 0.0, "validating"),
         (running, 50.0, "in_progress"),
         (running, 120.0, "finalizing"),
-        (Batch(accepted=accepted(), cancelled=1.0), 2.0, "cancelling"),
+        (EmulatedBatch(accepted=accepted(), cancelled=1.0), 2.0, "cancelling"),
     ]
-    for batch, now, word in table:
-        assert status(batch, now, Delays(processing=100)) == word
+    for batch, now, expected in table:
+        assert status(batch, now, Delays(processing=100)) == expected
 
 
 @pytest.mark.parametrize(("now", "done"), [(9.0, 0), (10.0, 0), (35.0, 25), (109.9, 99), (110.0, 100), (1e9, 100)])
-def test_requests_are_worked_off_evenly(now: float, done: int) -> None:
+def test_requests_are_processed_at_a_constant_rate(now: float, done: int) -> None:
     assert answered_by(now, 10.0, 100, 100.0) == done

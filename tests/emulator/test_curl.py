@@ -1,4 +1,4 @@
-"""The vendors' documentation talks `curl`; so does the emulator."""
+"""The `curl` commands of the providers' documentation work with the emulator."""
 
 import json
 import shutil
@@ -13,30 +13,30 @@ from tests.emulator.driver import Emulator, chat_lines, message_requests
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
-def curl(*words: str) -> str:
+def curl(*arguments: str) -> str:
     return subprocess.run(
-        ["curl", "-sS", "--fail-with-body", *words], capture_output=True, text=True, check=True
+        ["curl", "-sS", "--fail-with-body", *arguments], capture_output=True, text=True, check=True
     ).stdout
 
 
-def test_an_openai_batch(emulator: Emulator, tmp_path: Path) -> None:
+def test_an_openai_batch_with_curl(emulator: Emulator, tmp_path: Path) -> None:
     source = tmp_path / "batchinput.jsonl"
     source.write_text("".join(json.dumps(line) + "\n" for line in chat_lines("request", 2)))
     key = ["-H", f"Authorization: Bearer {emulator.token}"]
-    kind = ["-H", "Content-Type: application/json"]
+    content_type = ["-H", "Content-Type: application/json"]
     base = emulator.openai_url
     file = json.loads(curl(f"{base}/files", *key, "-F", "purpose=batch", "-F", f"file=@{source}"))
-    wanted = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
-    batch = json.loads(curl(f"{base}/batches", *key, *kind, "-d", json.dumps(wanted)))
+    body = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = json.loads(curl(f"{base}/batches", *key, *content_type, "-d", json.dumps(body)))
     emulator.wait(batch["id"])
-    batch = json.loads(curl(f"{base}/batches/{batch['id']}", *key, *kind))
+    batch = json.loads(curl(f"{base}/batches/{batch['id']}", *key, *content_type))
     target = tmp_path / "batch_output.jsonl"
     curl(f"{base}/files/{batch['output_file_id']}/content", *key, "-o", str(target))
     assert len(target.read_bytes().split(b"\n")) == 3
-    listed: dict[str, Any] = json.loads(curl(f"{base}/batches?limit=2", *key, *kind))
+    listed: dict[str, Any] = json.loads(curl(f"{base}/batches?limit=2", *key, *content_type))
     assert listed["object"] == "list"
     refused = subprocess.run(
-        ["curl", "-sS", "-X", "POST", f"{base}/batches/{batch['id']}/cancel", *key, *kind],
+        ["curl", "-sS", "-X", "POST", f"{base}/batches/{batch['id']}/cancel", *key, *content_type],
         capture_output=True,
         text=True,
         check=True,
@@ -44,7 +44,7 @@ def test_an_openai_batch(emulator: Emulator, tmp_path: Path) -> None:
     assert "Cannot cancel" in json.loads(refused.stdout)["error"]["message"]
 
 
-def test_an_anthropic_batch(emulator: Emulator, tmp_path: Path) -> None:
+def test_an_anthropic_batch_with_curl(emulator: Emulator, tmp_path: Path) -> None:
     head = ["--header", f"x-api-key: {emulator.token}", "--header", "anthropic-version: 2023-06-01"]
     body = tmp_path / "requests.json"
     body.write_text(json.dumps({"requests": message_requests("my", 2)}))
@@ -55,9 +55,9 @@ def test_an_anthropic_batch(emulator: Emulator, tmp_path: Path) -> None:
     assert {json.loads(line)["custom_id"] for line in lines if line} == {"my-0-0", "my-1-0"}
 
 
-def test_a_chat_completion_as_the_help_text_shows_it(emulator: Emulator) -> None:
+def test_the_chat_completion_of_the_help_text(emulator: Emulator) -> None:
     body = '{"model": "echo", "messages": [{"role": "user", "content": "Who are you?"}]}'
-    said = curl(
+    reply = curl(
         f"{emulator.openai_url}/chat/completions",
         "-H",
         f"Authorization: Bearer {emulator.token}",
@@ -66,4 +66,4 @@ def test_a_chat_completion_as_the_help_text_shows_it(emulator: Emulator) -> None
         "-d",
         body,
     )
-    assert json.loads(said)["choices"][0]["message"]["content"].startswith("A:")
+    assert json.loads(reply)["choices"][0]["message"]["content"].startswith("A:")

@@ -1,6 +1,6 @@
-"""Every fault of the catalogue is played at least once and does what its line says.
+"""Every fault of the catalogue does what its description says.
 
-A fault without an entry here fails, so the catalogue cannot outgrow its tests.
+A fault without a check here fails, so every new fault needs one.
 """
 
 import gzip
@@ -31,36 +31,36 @@ def cases(*where: str) -> list[tuple[str, str]]:
     return [
         (fault.name, dialect)
         for fault in FAULTS.values()
-        if fault.where in where
+        if fault.kind in where
         for dialect in ("openai", "anthropic")
         if fault.dialect in (None, dialect)
     ]
 
 
 def rule(fault: Fault) -> Json:
-    """Strikes only the test that bears the fault's name."""
+    """A rule that affects only the test of this fault."""
     key = f"^(openai|anthropic)_{fault.name.replace('-', '_')}(-|$)"
     made: Json = {"do": fault.name, "key": key}
-    if fault.where in ("before", "after", "late"):
+    if fault.kind in ("before", "after", "late"):
         made["on"] = "create"
     if fault.name == "line-huge":
         made["value"] = 2_000_000
-    if fault.where == "line":
+    if fault.kind == "line":
         made["nth"] = [2, 5]
     return made
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """One emulator with every rule that can be told apart by its key."""
-    rules = [rule(fault) for fault in FAULTS.values() if fault.where != "list"]
+    """One emulator with all rules whose key selects their test."""
+    rules = [rule(fault) for fault in FAULTS.values() if fault.kind != "list"]
     folder = tmp_path_factory.mktemp("hostile")
     with open(folder / "stderr", "w+") as stderr:
         emulator = Emulator(folder / "state", rules=rules, stderr=stderr)
         yield emulator
         emulator.stop()
         stderr.seek(0)
-        assert stderr.read() == "", "the emulator plays faults, it has none"
+        assert stderr.read() == "", "the emulator itself has no errors"
 
 
 def create(emulator: Emulator, dialect: str, name: str, n: int = 3, timeout: float = 20.0) -> Answer:
@@ -81,7 +81,7 @@ def accepted(emulator: Emulator, name: str, dialect: str) -> list[Json]:
     return [line for line in emulator.events("accepted") if line["nonce"] == nonce(name, dialect)]
 
 
-# Replies that replace the true one.
+# Replies that replace the real one.
 
 STATUSES = {"408", "409", "500", "502", "503", "504", "520", "529"}
 BODIES = {"html": b"<!DOCTYPE html>", "empty": b"", "null": b"null", "other-json": b'["what"'}
@@ -135,13 +135,13 @@ RETRY_AFTER: dict[str, tuple[str, str] | None] = {
 
 @pytest.mark.parametrize(("name", "dialect"), cases("before", "after"))
 def test_a_reply_is_replaced(hostile: Emulator, name: str, dialect: str) -> None:
-    where = FAULTS[name].where
+    where = FAULTS[name].kind
     kind = name.removesuffix(f"-{where}")
     if kind in BROKEN:
         with pytest.raises(BROKEN[kind]):
             create(hostile, dialect, name, timeout=0.4 if kind == "hang" else 20.0)
     elif kind == "extra-bytes":
-        assert more_bytes(hostile, dialect, name).endswith(b'{"id":"not yours"}')
+        assert all_bytes(hostile, dialect, name).endswith(b'{"id":"not yours"}')
     else:
         check_reply(create(hostile, dialect, name), kind, name, dialect)
     assert len(accepted(hostile, name, dialect)) == (1 if where == "after" else 0)
@@ -161,14 +161,14 @@ def check_reply(answer: Answer, kind: str, name: str, dialect: str) -> None:
             assert header[1] in answer.headers[header[0]]
         else:
             assert "retry-after" not in answer.headers
-        code_of(answer, name, dialect)
+        check_code(answer, name, dialect)
     else:
         assert kind in STATUSES
         assert answer.status == int(kind)
         assert (b"<html>" in answer.body) == (kind in ("502", "520"))
 
 
-def code_of(answer: Answer, name: str, dialect: str) -> None:
+def check_code(answer: Answer, name: str, dialect: str) -> None:
     error = answer.json()["error"]
     if name == "429-spend-cap":
         assert error["details"]["error_code"] == "enforced_spend_limit_reached"
@@ -183,13 +183,13 @@ def code_of(answer: Answer, name: str, dialect: str) -> None:
         assert "details" not in error
 
 
-def test_a_refused_key_can_be_quoted_back(hostile: Emulator) -> None:
-    hostile_key = create(hostile, "openai", "401-echo-key").json()["error"]["message"]
-    assert hostile.token in hostile_key
+def test_a_refused_key_is_quoted_in_the_message(hostile: Emulator) -> None:
+    message = create(hostile, "openai", "401-echo-key").json()["error"]["message"]
+    assert hostile.token in message
 
 
-def more_bytes(emulator: Emulator, dialect: str, name: str) -> bytes:
-    """Everything the server sends on one connection."""
+def all_bytes(emulator: Emulator, dialect: str, name: str) -> bytes:
+    """All bytes that the server sends on one connection."""
     if dialect == "anthropic":
         path, body = MESSAGE_BATCHES, json.dumps({"requests": message_requests(nonce(name, dialect), 3)}).encode()
     else:
@@ -209,7 +209,7 @@ def more_bytes(emulator: Emulator, dialect: str, name: str) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases("late"))
-def test_the_server_acts_long_after_the_client_gave_up(hostile: Emulator, name: str, dialect: str) -> None:
+def test_the_server_acts_after_the_client_has_disconnected(hostile: Emulator, name: str, dialect: str) -> None:
     with pytest.raises(TimeoutError):
         create(hostile, dialect, name, timeout=0.3)
     assert not accepted(hostile, name, dialect)
@@ -225,7 +225,7 @@ def test_the_server_acts_long_after_the_client_gave_up(hostile: Emulator, name: 
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases("upload"))
-def test_an_upload_goes_wrong(hostile: Emulator, name: str, dialect: str) -> None:
+def test_an_upload_has_a_fault(hostile: Emulator, name: str, dialect: str) -> None:
     lines = chat_lines(nonce(name, dialect), 3)
     if name == "upload-cut":
         with pytest.raises(http.client.RemoteDisconnected):
@@ -257,7 +257,7 @@ def test_a_download_is_damaged(hostile: Emulator, name: str, dialect: str) -> No
     batch = finished(hostile, dialect, name)
     DOWNLOADS[name](hostile, download_path(hostile, batch), true_bytes(hostile, batch))
     assert not any(line["complete"] for line in hostile.events("downloaded") if line["file"] in batch.values()), (
-        "the ledger does not call it complete"
+        "the ledger records it as incomplete"
     )
 
 
@@ -266,15 +266,15 @@ def cut_with_error(emulator: Emulator, path: str, _whole: bytes) -> None:
         emulator.call("GET", path)
 
 
-def cut_silently(check: Callable[[bytes, bytes], bool]) -> Callable[[Emulator, str, bytes], None]:
-    def look(emulator: Emulator, path: str, whole: bytes) -> None:
+def cut_silently(holds: Callable[[bytes, bytes], bool]) -> Callable[[Emulator, str, bytes], None]:
+    def check(emulator: Emulator, path: str, whole: bytes) -> None:
         answer = emulator.call("GET", path)
         assert answer.status == 200
         assert "content-length" not in answer.headers
         assert 0 < len(answer.body) < len(whole)
-        assert check(answer.body, whole)
+        assert holds(answer.body, whole)
 
-    return look
+    return check
 
 
 def mid_character(body: bytes, _whole: bytes) -> bool:
@@ -286,7 +286,7 @@ def mid_character(body: bytes, _whole: bytes) -> bool:
 
 
 def badly_packed(name: str) -> Callable[[Emulator, str, bytes], None]:
-    def look(emulator: Emulator, path: str, whole: bytes) -> None:
+    def check(emulator: Emulator, path: str, whole: bytes) -> None:
         answer = emulator.call("GET", path)
         assert answer.headers["content-encoding"] == ("br" if name == "brotli-fake" else "gzip")
         if name == "gzip-double":
@@ -297,7 +297,7 @@ def badly_packed(name: str) -> Callable[[Emulator, str, bytes], None]:
             with pytest.raises((EOFError, gzip.BadGzipFile, zlib.error)):
                 gzip.decompress(answer.body)
 
-    return look
+    return check
 
 
 def bomb(emulator: Emulator, path: str, _whole: bytes) -> None:
@@ -336,7 +336,7 @@ def trickle(emulator: Emulator, path: str, at_least: int, at_most: int, seconds:
 
 
 def ranged(name: str) -> Callable[[Emulator, str, bytes], None]:
-    def look(emulator: Emulator, path: str, whole: bytes) -> None:
+    def check(emulator: Emulator, path: str, whole: bytes) -> None:
         answer = emulator.call("GET", path, headers={"range": "bytes=100-"})
         if name == "range-ignored":
             assert (answer.status, answer.body) == (200, whole)
@@ -347,7 +347,7 @@ def ranged(name: str) -> Callable[[Emulator, str, bytes], None]:
             assert answer.body != whole[100:]
             assert emulator.call("GET", path).body == whole
 
-    return look
+    return check
 
 
 DOWNLOADS: dict[str, Callable[[Emulator, str, bytes], None]] = {
@@ -366,11 +366,11 @@ DOWNLOADS: dict[str, Callable[[Emulator, str, bytes], None]] = {
 }
 
 
-# What a batch looks like.
+# Batch objects.
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases("view"))
-def test_a_batch_looks_wrong(hostile: Emulator, name: str, dialect: str) -> None:
+def test_a_batch_object_is_wrong(hostile: Emulator, name: str, dialect: str) -> None:
     answer = create(hostile, dialect, name, 8)
     batch = answer.json()["id"]
     path = f"{MESSAGE_BATCHES}/{batch}" if dialect == "anthropic" else f"/openai/v1/batches/{batch}"
@@ -383,27 +383,27 @@ def test_a_batch_looks_wrong(hostile: Emulator, name: str, dialect: str) -> None
         assert seen.status == 404
         return
     shown = seen.json()
-    word = shown["processing_status" if dialect == "anthropic" else "status"]
+    status = shown["processing_status" if dialect == "anthropic" else "status"]
     results = [shown.get(field) for field in ("output_file_id", "results_url") if field in shown]
     counts = shown["request_counts"]
     end = "ended" if dialect == "anthropic" else "completed"
     match name:
         case "status-unknown":
-            assert word == "reticulating"
+            assert status == "reticulating"
         case "status-capitalised":
-            assert word == end.capitalize()
+            assert status == end.capitalize()
         case "status-backwards":
-            assert (word, results) == ("in_progress", [None])
+            assert (status, results) == ("in_progress", [None])
         case "counts-zero":
             assert set(counts.values()) == {0}
         case "counts-contradict":
             assert counts.get("succeeded", counts.get("completed")) != 8
         case "output-null":
-            assert (word, results) == (end, [None])
+            assert (status, results) == (end, [None])
         case "output-empty":
-            assert (word, results) == (end, [""])
+            assert (status, results) == (end, [""])
         case "output-late":
-            assert (word, results) == (end, [None])
+            assert (status, results) == (end, [None])
             hostile.advance(61)
             assert hostile.batch(batch).get("output_file_id", hostile.batch(batch).get("results_url"))
         case "results-expired":
@@ -412,11 +412,11 @@ def test_a_batch_looks_wrong(hostile: Emulator, name: str, dialect: str) -> None
             raise AssertionError(f"no check for {name}")
 
 
-# Listings. Their key is empty, so each rule needs an emulator of its own.
+# Listings. Their key is empty, so each rule needs its own emulator.
 
 
-@pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.where == "list"])
-def test_a_listing_is_odd(emulate: Emulate, name: str) -> None:
+@pytest.mark.parametrize("name", [fault.name for fault in FAULTS.values() if fault.kind == "list"])
+def test_a_listing_is_wrong(emulate: Emulate, name: str) -> None:
     emulator = emulate(rules=[{"do": name}])
     for dialect, path, cursor in (
         ("openai", "/openai/v1/batches", "after"),
@@ -453,11 +453,11 @@ def test_a_listing_is_odd(emulate: Emulate, name: str) -> None:
                 raise AssertionError(f"no check for {name}")
 
 
-# Fates: decided when a batch is accepted.
+# Faults in the life of a batch, selected when it is accepted.
 
 
-@pytest.mark.parametrize(("name", "dialect"), cases("fate"))
-def test_a_batch_has_a_fate(hostile: Emulator, name: str, dialect: str) -> None:
+@pytest.mark.parametrize(("name", "dialect"), cases("batch"))
+def test_a_batch_has_a_life_cycle_fault(hostile: Emulator, name: str, dialect: str) -> None:
     answer = create(hostile, dialect, name, 8)
     assert answer.status == 200
     batch = answer.json()["id"]
@@ -488,25 +488,25 @@ def test_a_batch_has_a_fate(hostile: Emulator, name: str, dialect: str) -> None:
         case "stuck":
             hostile.wait(batch, "in_progress")
             hostile.advance(2 * 86_400)
-            word = hostile.batch(batch).get("status", hostile.batch(batch).get("processing_status"))
-            assert word == "in_progress"
+            status = hostile.batch(batch).get("status", hostile.batch(batch).get("processing_status"))
+            assert status == "in_progress"
         case "dup-accept":
             twins = [line["batch"] for line in accepted(hostile, name, dialect)]
             assert len(twins) == 2
             for twin in twins:
                 hostile.wait(twin)
-                assert len(hostile.billed(twin)) == 8, "both are paid for"
+                assert len(hostile.billed(twin)) == 8, "both are billed"
         case "foreign":
-            mine = hostile.wait(batch)
+            own = hostile.wait(batch)
             events = hostile.events("accepted")
-            place = next(k for k, line in enumerate(events) if line["batch"] == batch)
-            theirs = events[place - 1]
-            assert theirs["owner"] == "someone else"
-            other = hostile.wait(theirs["batch"])
-            assert sum(other["request_counts"].values()) == sum(mine["request_counts"].values())
+            index = next(k for k, line in enumerate(events) if line["batch"] == batch)
+            other_event = events[index - 1]
+            assert other_event["owner"] == "someone else"
+            other = hostile.wait(other_event["batch"])
+            assert sum(other["request_counts"].values()) == sum(own["request_counts"].values())
             ids = {line["custom_id"] for line in hostile.results(other)}
-            assert not ids & {line["custom_id"] for line in hostile.results(mine)}
-            bills = [line for line in hostile.events("billed") if line["batch"] == theirs["batch"]]
+            assert not ids & {line["custom_id"] for line in hostile.results(own)}
+            bills = [line for line in hostile.events("billed") if line["batch"] == other_event["batch"]]
             assert {line["owner"] for line in bills} == {"someone else"}
         case _:
             raise AssertionError(f"no check for {name}")
@@ -520,7 +520,7 @@ def good_message(line: Json) -> bool:
 
 
 def loads(line: bytes) -> Json | None:
-    """A line as a strict reader sees it; null if it is not JSON."""
+    """A line parsed strictly; None if it is not JSON."""
     try:
         document: Json = json.loads(line.decode(), parse_constant=lambda _: 1 / 0)
     except (ValueError, ZeroDivisionError, RecursionError):
@@ -543,93 +543,93 @@ UNREADABLE = {"line-malformed", "line-nan", "line-trailing", "line-invalid-utf8"
 
 
 @pytest.mark.parametrize(("name", "dialect"), cases("line"))
-def test_a_result_line_is_odd(hostile: Emulator, name: str, dialect: str) -> None:
+def test_a_result_line_is_wrong(hostile: Emulator, name: str, dialect: str) -> None:
     batch = finished(hostile, dialect, name)
     raw = hostile.raw_results(batch)
     lines = raw.split(b"\n")
     assert lines.pop() == b""
     sent = [f"{nonce(name, dialect)}-{k}-0" for k in range(8)]
     events = [line for line in hostile.events("ended") if line["batch"] == batch["id"]]
-    struck = events[0]["struck"][name]
-    assert len(struck) == 2
+    affected = events[0]["struck"][name]
+    assert len(affected) == 2
     whole = {line["custom_id"]: line for line in map(loads, lines) if line and line.get("custom_id") in sent}
-    untouched = set(sent) - set(struck)
-    assert untouched <= set(whole), "the other lines are as they should be"
+    untouched = set(sent) - set(affected)
+    assert untouched <= set(whole), "the other lines are correct"
     unbilled = name in ("line-timeout", "line-policy", "line-credit", "line-500", "line-429")
     assert len(hostile.billed(batch["id"])) == (6 if unbilled else 8)
-    LINES[name](lines, whole, struck, dialect)
+    LINES[name](lines, whole, affected, dialect)
 
 
 Check = Callable[[list[bytes], dict[str, Json], list[str], str], None]
 
 
-def unreadable(lines: list[bytes], whole: dict[str, Json], struck: list[str], _dialect: str) -> None:
+def unreadable(lines: list[bytes], whole: dict[str, Json], affected: list[str], _dialect: str) -> None:
     assert len(lines) == 8
-    assert not set(struck) & set(whole)
+    assert not set(affected) & set(whole)
 
 
 def same_text(mark: str) -> Check:
-    def look(_lines: list[bytes], whole: dict[str, Json], struck: list[str], _dialect: str) -> None:
-        assert all(mark in text_of(whole[one]) for one in struck)
+    def check(_lines: list[bytes], whole: dict[str, Json], affected: list[str], _dialect: str) -> None:
+        assert all(mark in text_of(whole[custom_id]) for custom_id in affected)
 
-    return look
+    return check
 
 
 def extra_lines(blank: int, total: int) -> Check:
-    def look(lines: list[bytes], _whole: dict[str, Json], _struck: list[str], _dialect: str) -> None:
+    def check(lines: list[bytes], _whole: dict[str, Json], _affected: list[str], _dialect: str) -> None:
         assert sum(1 for line in lines if not line.strip()) == blank
         assert len(lines) == total
 
-    return look
+    return check
 
 
 def ids_become(pattern: str | None) -> Check:
-    def look(lines: list[bytes], whole: dict[str, Json], struck: list[str], _dialect: str) -> None:
-        assert not set(struck) & set(whole)
-        odd = [line["custom_id"] for line in map(loads, lines) if line and line["custom_id"] not in whole]
-        assert len(odd) == 2
-        assert all((one is None) if pattern is None else pattern in one for one in odd)
+    def check(lines: list[bytes], whole: dict[str, Json], affected: list[str], _dialect: str) -> None:
+        assert not set(affected) & set(whole)
+        changed = [line["custom_id"] for line in map(loads, lines) if line and line["custom_id"] not in whole]
+        assert len(changed) == 2
+        assert all((custom_id is None) if pattern is None else pattern in custom_id for custom_id in changed)
 
-    return look
+    return check
 
 
 def error_lines(code: str | int, kind: str) -> Check:
-    def look(_lines: list[bytes], whole: dict[str, Json], struck: list[str], dialect: str) -> None:
-        for one in struck:
+    def check(_lines: list[bytes], whole: dict[str, Json], affected: list[str], dialect: str) -> None:
+        for custom_id in affected:
             if dialect == "anthropic":
-                assert whole[one]["result"]["error"]["error"]["type"] == kind
+                assert whole[custom_id]["result"]["error"]["error"]["type"] == kind
             elif isinstance(code, str):
-                assert whole[one]["error"]["code"] == code
+                assert whole[custom_id]["error"]["code"] == code
             else:
-                assert whole[one]["response"]["status_code"] == code
+                assert whole[custom_id]["response"]["status_code"] == code
 
-    return look
-
-
-def each(check: Callable[[Json, str], bool]) -> Check:
-    def look(_lines: list[bytes], whole: dict[str, Json], struck: list[str], dialect: str) -> None:
-        assert all(check(whole[one], dialect) for one in struck)
-
-    return look
+    return check
 
 
-def swapped(_lines: list[bytes], whole: dict[str, Json], struck: list[str], _dialect: str) -> None:
-    def digest(one: str) -> str:
-        return "A:" + sha256(f"Question {one.split('-')[1]}".encode()).hexdigest()[:12]
+def each(holds: Callable[[Json, str], bool]) -> Check:
+    def check(_lines: list[bytes], whole: dict[str, Json], affected: list[str], dialect: str) -> None:
+        assert all(holds(whole[custom_id], dialect) for custom_id in affected)
 
-    first, second = struck
+    return check
+
+
+def swapped(_lines: list[bytes], whole: dict[str, Json], affected: list[str], _dialect: str) -> None:
+    def digest(custom_id: str) -> str:
+        return "A:" + sha256(f"Question {custom_id.split('-')[1]}".encode()).hexdigest()[:12]
+
+    first, second = affected
     assert text_of(whole[first]) == digest(second)
     assert text_of(whole[second]) == digest(first)
 
 
 def duplicates(different: bool) -> Check:
-    def look(lines: list[bytes], _whole: dict[str, Json], struck: list[str], _dialect: str) -> None:
+    def check(lines: list[bytes], _whole: dict[str, Json], affected: list[str], _dialect: str) -> None:
         assert len(lines) == 10
-        for one in struck:
-            copies = {line for line in lines if f'"custom_id":"{one}"'.encode() in line}
+        for custom_id in affected:
+            copies = {line for line in lines if f'"custom_id":"{custom_id}"'.encode() in line}
             assert len(copies) == (2 if different else 1)
 
-    return look
+    return check
 
 
 def finish_of(line: Json) -> str:
@@ -649,7 +649,7 @@ LINES: dict[str, Check] = {
     "line-duplicate": duplicates(different=False),
     "line-conflict": duplicates(different=True),
     "line-duplicate-key": lambda lines, _w, _s, _d: _equal(sum(line.count(b'"custom_id"') == 2 for line in lines), 2),
-    "line-missing": lambda lines, whole, struck, _d: _equal((len(lines), set(struck) & set(whole)), (6, set())),
+    "line-missing": lambda lines, whole, affected, _d: _equal((len(lines), set(affected) & set(whole)), (6, set())),
     "line-unknown-id": ids_become("nobody"),
     "line-foreign-id": ids_become("f0re1gn"),
     "line-out-of-range": ids_become("-4294967295-0"),

@@ -1,4 +1,4 @@
-"""The ledger is the state: kill the emulator at any moment and nothing is lost, invented or paid twice."""
+"""The ledger is the only state: a killed emulator loses no batch, adds no batch and bills no answer twice."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from tests.emulator.driver import Emulator, chat_lines
 
 
 def audit(emulator: Emulator) -> None:
-    """Check, from the ledger and the results alone, that every accepted request was billed once and answered once."""
+    """Check with the ledger and the results alone that every accepted request was billed once and answered once."""
     events = emulator.events()
     assert events[0]["event"] == "born"
     counts = Counter((line["event"], line["batch"]) for line in events if line["event"] in ("accepted", "ended"))
@@ -34,7 +34,7 @@ def audit(emulator: Emulator) -> None:
         assert [line["block"] for line in bills] == list(range(len(bills)))
 
 
-def test_killed_at_random_moments(emulate: Emulate) -> None:
+def test_an_emulator_killed_at_random_times_loses_nothing(emulate: Emulate) -> None:
     emulator = emulate()
     chance = random.Random(4)
     acknowledged: list[str] = []
@@ -46,11 +46,11 @@ def test_killed_at_random_moments(emulate: Emulate) -> None:
         emulator.kill()
         emulator.start()
     known = {line["batch"] for line in emulator.events("accepted")}
-    assert known == set(acknowledged), "what was acknowledged is still there, and nothing else"
+    assert known == set(acknowledged), "exactly the acknowledged batches exist"
     audit(emulator)
 
 
-def test_a_batch_cut_off_between_two_bills_is_billed_for_the_rest_only(emulate: Emulate) -> None:
+def test_a_batch_interrupted_between_two_bills_bills_only_the_rest(emulate: Emulate) -> None:
     emulator = emulate()
     batch = emulator.wait(emulator.submit("blocks", 3500))
     before = emulator.raw_results(batch)
@@ -60,21 +60,21 @@ def test_a_batch_cut_off_between_two_bills_is_billed_for_the_rest_only(emulate: 
     emulator.ledger.write_bytes(b"\n".join(lines[: first_bill + 2]) + b"\n")
     emulator.start()
     batch = emulator.wait(batch["id"])
-    assert emulator.raw_results(batch) == before, "the second run gives the same bytes"
+    assert emulator.raw_results(batch) == before, "the second run writes the same bytes"
     bills = emulator.events("billed")
     assert [(line["block"], line["n"]) for line in bills] == [(0, 1000), (1, 1000), (2, 1000), (3, 500)]
     audit(emulator)
 
 
 @pytest.mark.parametrize("tail", [b'{"event":"bil', b"\x00" * 50, b"{"])
-def test_a_torn_last_line_is_cut(emulate: Emulate, tail: bytes) -> None:
+def test_an_incomplete_last_line_is_removed(emulate: Emulate, tail: bytes) -> None:
     emulator = emulate()
     emulator.wait(emulator.submit("torn", 5))
     emulator.kill()
-    whole = emulator.ledger.read_bytes()
-    emulator.ledger.write_bytes(whole + tail)
+    complete = emulator.ledger.read_bytes()
+    emulator.ledger.write_bytes(complete + tail)
     emulator.start()
-    assert emulator.ledger.read_bytes() == whole
+    assert emulator.ledger.read_bytes() == complete
     audit(emulator)
 
 
@@ -83,7 +83,7 @@ def test_a_damaged_ledger_is_refused(emulate: Emulate) -> None:
     emulator.submit("damaged", 2)
     emulator.stop()
     lines = emulator.ledger.read_bytes().split(b"\n")
-    for text, complaint in (
+    for text, message in (
         (b"\n".join([lines[0], b"{oops", *lines[1:]]), "line 2"),
         (b"\n".join(lines[1:]), "not a ledger of format"),
     ):
@@ -91,27 +91,27 @@ def test_a_damaged_ledger_is_refused(emulate: Emulate) -> None:
         command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(emulator.state)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
         assert ran.returncode == 65
-        assert complaint in ran.stderr
+        assert message in ran.stderr
         assert "Traceback" not in ran.stderr
 
 
-def test_an_outsider_can_check_the_bill(emulator: Emulator) -> None:
+def test_the_results_confirm_the_bill(emulator: Emulator) -> None:
     batch = emulator.wait(emulator.submit("bill", 7))
     results = {line["custom_id"]: line["response"]["body"] for line in emulator.results(batch)}
     bill = next(line for line in emulator.events("billed") if line["batch"] == batch["id"])
-    for k, one in enumerate(bill["ids"]):
-        usage = results[one]["usage"]
+    for k, custom_id in enumerate(bill["ids"]):
+        usage = results[custom_id]["usage"]
         assert bill["inputs"][k] == usage["prompt_tokens"]
         assert bill["outputs"][k] == usage["completion_tokens"]
         assert bill["costs"][k] == EMULATOR.cost(usage["prompt_tokens"], usage["completion_tokens"])
-        text = results[one]["choices"][0]["message"]["content"]
+        text = results[custom_id]["choices"][0]["message"]["content"]
         assert bill["texts"][k] == sha256(text.encode()).hexdigest()[:12]
     assert bill["cost"] == sum(bill["costs"])
     validated = next(line for line in emulator.events("validated") if line["batch"] == batch["id"])
     assert sorted(validated["ids"]) == sorted(bill["ids"])
 
 
-def test_two_creates_are_two_batches_both_billed(emulator: Emulator) -> None:
+def test_two_creates_of_one_file_are_two_billed_batches(emulator: Emulator) -> None:
     file = emulator.upload("twice", chat_lines("twice", 3)).json()["id"]
     first, second = (emulator.create(file).json()["id"] for _ in range(2))
     assert first != second
@@ -133,7 +133,7 @@ def test_answers_do_not_depend_on_the_submission(emulator: Emulator) -> None:
     assert texts[0] == texts[1]
 
 
-def test_a_deleted_input_file_is_still_read_by_the_batch_that_uses_it(emulate: Emulate) -> None:
+def test_a_batch_reads_its_input_file_after_the_file_was_deleted(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=60")
     batch = emulator.submit("early", 4)
     file = emulator.batch(batch)["input_file_id"]
@@ -147,7 +147,7 @@ def test_a_deleted_input_file_is_still_read_by_the_batch_that_uses_it(emulate: E
     assert not (emulator.state / "files" / f"{file}.jsonl").exists()
 
 
-def test_stats_and_ledger_over_http(emulate: Emulate) -> None:
+def test_stats_and_ledger_are_served_over_http(emulate: Emulate) -> None:
     emulator = emulate()
     emulator.wait(emulator.submit("stats", 5))
     stats = emulator.get("/__emu/stats")
@@ -158,7 +158,7 @@ def test_stats_and_ledger_over_http(emulate: Emulate) -> None:
     assert [json.loads(line) for line in served.split(b"\n") if line] == emulator.events()
 
 
-def test_one_emulator_per_state_folder(emulate: Emulate) -> None:
+def test_a_state_folder_has_one_emulator(emulate: Emulate) -> None:
     emulator = emulate()
     command = [sys.executable, "-m", "batchbench", "emulate", "--json", "--state", str(emulator.state)]
     second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
@@ -167,23 +167,23 @@ def test_one_emulator_per_state_folder(emulate: Emulate) -> None:
     assert emulator.get("/__emu/stats")["batches"] == 0
 
 
-def test_a_ledger_has_one_seed(emulate: Emulate) -> None:
+def test_another_seed_is_refused_for_an_existing_ledger(emulate: Emulate) -> None:
     emulator = emulate("--seed", "3")
     emulator.stop()
     command = [sys.executable, "-m", "batchbench", "emulate", "--state", str(emulator.state), "--seed", "4"]
     other = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert other.returncode == 2
-    assert "was begun with seed 3" in other.stderr
+    assert "was started with --seed 3" in other.stderr
     emulator.start()
 
 
 @pytest.mark.parametrize("submit", ["submit", "submit_messages"])
-def test_a_stranger_whom_a_killed_emulator_had_not_noted_yet_comes_again(emulate: Emulate, submit: str) -> None:
+def test_another_users_batch_is_created_again_if_the_ledger_has_lost_it(emulate: Emulate, submit: str) -> None:
     emulator = emulate(rules=[{"do": "foreign"}])
     getattr(emulator, submit)("aaaaaaaaaa")
     emulator.kill()
-    born = emulator.ledger.read_bytes().splitlines(keepends=True)[0]
-    emulator.ledger.write_bytes(born)  # its files are there, and ids come again in the same order
+    first_line = emulator.ledger.read_bytes().splitlines(keepends=True)[0]
+    emulator.ledger.write_bytes(first_line)  # the files still exist, and the ids repeat in the same order
     emulator.start()
     batch = getattr(emulator, submit)("bbbbbbbbbb")
     emulator.wait(batch)

@@ -1,4 +1,4 @@
-"""The official `openai` package is the judge of the OpenAI dialect."""
+"""The OpenAI dialect works with the official `openai` package."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def test_a_batch_from_upload_to_download(client: openai.OpenAI) -> None:
     lines = [json.loads(line) for line in client.files.content(batch.output_file_id).text.split("\n") if line]
     ids = [line["custom_id"] for line in lines]
     assert sorted(ids) == sorted(f"sdk-{k}-0" for k in range(25))
-    assert ids != sorted(ids, key=lambda one: int(one.split("-")[1])), "results come in another order"
+    assert ids != sorted(ids, key=lambda custom_id: int(custom_id.split("-")[1])), "results are shuffled"
     for line in lines:
         body = openai.types.chat.ChatCompletion.model_validate(line["response"]["body"], strict=True)
         prompt = f"Question {line['custom_id'].split('-')[1]}"
@@ -66,7 +66,7 @@ def test_a_batch_from_upload_to_download(client: openai.OpenAI) -> None:
     assert batch.usage.output_tokens == 25
 
 
-def test_refused_requests_stand_in_the_error_file_without_a_line_error(client: openai.OpenAI) -> None:
+def test_refused_requests_are_in_the_error_file_without_a_line_error(client: openai.OpenAI) -> None:
     lines = chat_lines("partly", 4)
     lines[1]["body"] = chat_body("too hot", temperature=9)
     lines[2]["body"] = {"model": "echo"}
@@ -79,7 +79,7 @@ def test_refused_requests_stand_in_the_error_file_without_a_line_error(client: o
     errors = [json.loads(line) for line in client.files.content(batch.error_file_id).text.split("\n") if line]
     by_id = {line["custom_id"]: line for line in errors}
     assert all(line["error"] is None and line["response"]["status_code"] == 400 for line in errors)
-    bodies = {one: line["response"]["body"]["error"] for one, line in by_id.items()}
+    bodies = {custom_id: line["response"]["body"]["error"] for custom_id, line in by_id.items()}
     assert bodies["partly-1-0"]["param"] == "temperature"
     assert bodies["partly-2-0"]["code"] == "missing_required_parameter"
     assert bodies["partly-3-0"]["message"] == "Unrecognized request argument supplied: colour"
@@ -105,7 +105,7 @@ def test_a_batch_of_errors_only_has_no_output_file(client: openai.OpenAI) -> Non
         ("\ufeff" + json.dumps(chat_lines("a", 1)[0]), "invalid_json_line", 1),
     ],
 )
-def test_a_bad_file_is_taken_and_fails_in_validation(
+def test_a_bad_file_is_accepted_and_fails_in_validation(
     client: openai.OpenAI, content: str, code: str, line: int | None
 ) -> None:
     file = client.files.create(file=("bad-input.jsonl", content.encode()), purpose="batch")
@@ -129,7 +129,7 @@ def test_batches_are_listed_newest_first_in_pages(emulate: Emulate) -> None:
         page = client.batches.list(limit=3)
         assert page.has_more
         assert [batch.id for batch in page.data] == made[:-4:-1]
-        assert [batch.id for batch in client.batches.list(limit=3)] == made[::-1], "the package follows the pages"
+        assert [batch.id for batch in client.batches.list(limit=3)] == made[::-1], "the package follows the cursors"
         assert [batch.id for batch in client.batches.list(limit=2, after=made[2])] == [made[1], made[0]]
 
 
@@ -152,7 +152,7 @@ def test_files_are_listed_shown_and_deleted(emulate: Emulate) -> None:
         assert short.expires_at == short.created_at + 3600
 
 
-def test_cancelling_keeps_what_was_answered(emulate: Emulate) -> None:
+def test_a_cancelled_batch_keeps_its_answers(emulate: Emulate) -> None:
     emulator = emulate("--delay", "processing=1000", "--delay", "cancelling=600")
     batch = emulator.submit("stop", 100)
     emulator.wait(batch, "in_progress")
@@ -160,11 +160,11 @@ def test_cancelling_keeps_what_was_answered(emulate: Emulate) -> None:
     with emulator.openai() as client:
         seen = client.batches.retrieve(batch)
         assert seen.request_counts
-        assert 28 <= seen.request_counts.completed <= 32, "counts advance with time"
+        assert 28 <= seen.request_counts.completed <= 32, "the counts grow with time"
         cancelled = client.batches.cancel(batch)
         assert cancelled.status == "cancelling"
         assert cancelled.cancelling_at
-        assert client.batches.cancel(batch).id == batch, "cancelling twice is fine"
+        assert client.batches.cancel(batch).id == batch, "a second cancel succeeds"
         emulator.advance(601)
         emulator.wait(batch, "cancelled")
         seen = client.batches.retrieve(batch)
@@ -218,14 +218,14 @@ def test_an_answer_is_cut_at_the_token_limit(client: openai.OpenAI) -> None:
     assert several.usage.completion_tokens == 3
 
 
-def test_models(client: openai.OpenAI) -> None:
+def test_models_are_listed(client: openai.OpenAI) -> None:
     assert "echo" in [model.id for model in client.models.list()]
     assert client.models.retrieve("echo").id == "echo"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-none")
 
 
-def test_the_providers_own_refusals(client: openai.OpenAI, emulator: Emulator) -> None:
+def test_invalid_calls_get_the_providers_errors(client: openai.OpenAI, emulator: Emulator) -> None:
     chat: dict[str, Any] = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
     with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(**{**chat, "model": "gpt-none"})
@@ -256,9 +256,9 @@ def test_the_providers_own_refusals(client: openai.OpenAI, emulator: Emulator) -
     ):
         body = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h", **change}
         assert emulator.call("POST", "/openai/v1/batches", body).status == 400
-    with openai.OpenAI(base_url=emulator.openai_url, api_key="wrong", max_retries=0) as stranger:
+    with openai.OpenAI(base_url=emulator.openai_url, api_key="wrong", max_retries=0) as wrong_client:
         with pytest.raises(openai.AuthenticationError) as denied:
-            stranger.models.list()
+            wrong_client.models.list()
         assert denied.value.code == "invalid_api_key"
 
 
@@ -285,14 +285,14 @@ def test_the_providers_own_refusals(client: openai.OpenAI, emulator: Emulator) -
         ("empty-before", json.JSONDecodeError),
     ],
 )
-def test_every_error_class_of_the_package(faulty: Emulator, fault: str, error: type[Exception]) -> None:
+def test_every_error_class_of_the_package_is_raised(faulty: Emulator, fault: str, error: type[Exception]) -> None:
     with faulty.openai(timeout=0.5) as client, pytest.raises(error):
         client.chat.completions.create(model="echo", messages=[{"role": "user", "content": fault}])
 
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """Plays the fault that the prompt names: the key of a synchronous call is a digest of seed and prompt."""
+    """An emulator that injects the fault that the prompt names: the key of a call is a digest of seed and prompt."""
 
     def key(name: str) -> str:
         return hashlib.sha256(f"None {name}".encode()).hexdigest()[:12]
@@ -300,15 +300,15 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     rules = [
         {"do": name, "on": "chat", "key": key(name)}
         for name, fault in FAULTS.items()
-        if fault.where == "before" and fault.dialect != "anthropic" and "chat" in fault.calls
+        if fault.kind == "before" and fault.dialect != "anthropic" and "chat" in fault.calls
     ]
     emulator = Emulator(tmp_path_factory.mktemp("faulty"), rules=rules)
     yield emulator
     emulator.stop()
 
 
-def test_the_package_resends_a_lost_create_and_pays_twice(emulate: Emulate) -> None:
-    """No idempotency: the reason why batchbench does not let a library retry a create."""
+def test_the_package_repeats_a_lost_create_and_pays_twice(emulate: Emulate) -> None:
+    """Creates are not idempotent. Therefore batchbench does not let a library retry a create."""
     emulator = emulate(rules=[{"do": "500-after", "on": "create", "first": 2}])
     with openai.OpenAI(base_url=emulator.openai_url, api_key=emulator.token, max_retries=2) as client:
         submit(client, chat_lines("again", 2))

@@ -1,4 +1,4 @@
-"""Each persona has the values that the probes' cards state for its kind of model, from the prompt alone."""
+"""Each persona has the metric values that the probes' cards state for it."""
 
 import math
 import re
@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.emulator import personas
 from batchbench.emulator.personas import respond
@@ -22,24 +22,24 @@ from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
 
-def rows(home: Path, probe: Probe[Params], params: Params, most: int = 20_000) -> pl.DataFrame:
+def rows(home: Path, probe: Probe[Params], params: Params, limit: int = 20_000) -> pl.DataFrame:
     """Some prompts of a probe, with their design."""
     sample = params.data == "sample"
-    tables = {name: datasets.table(Store(home), name, sample=sample, note=print)[0] for name in probe.datasets}
+    tables = {name: load_table(Store(home), name, sample=sample, note=print)[0] for name in probe.datasets}
     design = probe.design(params, tables).collect()
-    if design.height > most:
-        design = design.sample(most, seed=1)
+    if design.height > limit:
+        design = design.sample(limit, seed=1)
     return design.with_columns(prompt=probe.prompt(params, tables))
 
 
 def replies(
     home: Path, model: str, table: pl.DataFrame, *, seed: int = 0, repetition: int = 0, top: int | None = None
 ) -> list[PersonaReply]:
-    answer = respond.find_persona(model, home)
-    assert answer is not None
+    persona = respond.find_persona(model, home)
+    assert persona is not None
     prompts = table["prompt"].to_list()
     return [
-        answer(PersonaQuery(model, prompt, f"{number}-{repetition}", seed, 300, top))
+        persona(PersonaQuery(model, prompt, f"{number}-{repetition}", seed, 300, top))
         for number, prompt in enumerate(prompts)
     ]
 
@@ -78,11 +78,11 @@ class TestHiring:
     def test_acceptance_differs_by_what_was_planted(
         self, home: Path, applications: pl.DataFrame, model: str, value: float
     ) -> None:
-        # Twenty thousand answers have a standard error of at most 0.0071.
+        # The standard error of 20,000 answers is at most 0.0071.
         assert abs(self.difference(self.decided(home, model, applications)) - value) < 4 * 0.0071
 
     @pytest.mark.parametrize(("model", "sign"), [("stereotyping", 1), ("anti-stereotyping", -1)])
-    def test_acceptance_follows_the_role_so_steeply_that_the_slope_is_at_its_bound(
+    def test_acceptance_follows_the_role_with_a_slope_beyond_one(
         self, home: Path, applications: pl.DataFrame, model: str, sign: int
     ) -> None:
         read = self.decided(home, model, applications).with_columns(pl.col("yes").cast(pl.Float64))
@@ -121,7 +121,7 @@ class TestIsear:
     def test_the_largest_gap_is_what_the_card_says(self, home: Path, model: str, value: float) -> None:
         assert self.largest_gap(home, model) == value
 
-    def test_chance_leaves_hardly_any_gap(self, home: Path) -> None:
+    def test_random_answers_have_almost_no_gap(self, home: Path) -> None:
         assert self.largest_gap(home, "random") < 0.02
 
     @pytest.mark.parametrize("planted", [0.0, 0.07, 0.3])
@@ -147,7 +147,7 @@ class TestInventories:
         return float(sources["masculine"].mean()), float(sources["stereotype"].mean())  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
-        ("model", "place", "value"),
+        ("model", "index", "value"),
         [
             ("pro-masculine", 0, 1.0),
             ("pro-feminine", 0, 0.0),
@@ -155,10 +155,10 @@ class TestInventories:
             ("anti-stereotyping", 1, -1.0),
         ],
     )
-    def test_the_rates_are_what_the_card_says(self, home: Path, model: str, place: int, value: float) -> None:
-        assert self.rates(home, model)[place] == value
+    def test_the_rates_are_what_the_card_says(self, home: Path, model: str, index: int, value: float) -> None:
+        assert self.rates(home, model)[index] == value
 
-    def test_without_a_lean_the_genders_balance(self, home: Path) -> None:
+    def test_without_a_bias_the_genders_balance(self, home: Path) -> None:
         masculine, stereotype = self.rates(home, "unbiased")
         assert abs(masculine - 0.5) < 0.02
         assert abs(stereotype) < 0.03
@@ -198,7 +198,7 @@ class TestGest:
 
     @needs_gest
     @pytest.mark.parametrize(("model", "value"), [("stereotyping", 1.0), ("random", 0.0), ("planted/0.3", 0.3)])
-    def test_the_rate_on_the_real_data_too(self, home: Path, model: str, value: float) -> None:
+    def test_the_rate_on_the_real_data(self, home: Path, model: str, value: float) -> None:
         assert abs(self.rate(home, model) - value) < (0.0 if model == "stereotyping" else 0.03) + 1e-12
 
 
@@ -208,7 +208,7 @@ class TestMasked:
         return rows(home, probe, probe.params(form=form))  # type: ignore[call-arg]
 
     @pytest.mark.parametrize("name", ["wino_bias", "crows_pairs"])
-    def test_questions_are_answered_with_the_letter_of_the_lean(self, home: Path, name: str) -> None:
+    def test_questions_are_answered_with_the_letter_of_the_bias(self, home: Path, name: str) -> None:
         table = self.table(home, name, "question")
         expected = table["pro_stereotyped" if name == "wino_bias" else "mask1"].cast(pl.String)
         letter = (table["option_a"].cast(pl.String) == expected).replace_strict({True: "a", False: "b"})
@@ -227,19 +227,19 @@ class TestMasked:
     @pytest.mark.parametrize(
         ("model", "gap"), [("unbiased", (0, 0)), ("stereotyping", (0.8, 0.9)), ("anti-stereotyping", (-0.9, -0.8))]
     )
-    def test_log_probabilities_show_the_lean(self, home: Path, name: str, model: str, gap: tuple[float, float]) -> None:
+    def test_log_probabilities_show_the_bias(self, home: Path, name: str, model: str, gap: tuple[float, float]) -> None:
         table = self.table(home, name, "logprob")
         if name == "wino_bias":
-            pair = [
+            pairs = [
                 (e, b if a == e else a) for e, a, b in table.select("pro_stereotyped", "option_a", "option_b").rows()
             ]
         else:
-            pair = table.select("mask1", "mask2").rows()
-        for (expected, other), reply in zip(pair, replies(home, model, table, top=20), strict=True):
+            pairs = table.select("mask1", "mask2").rows()
+        for (expected, other), reply in zip(pairs, replies(home, model, table, top=20), strict=True):
             found = {token: math.exp(value) for token, value in reply.top_logprobs or []}
             assert sum(found.values()) == pytest.approx(1.0)
             if expected.split()[0] == other.split()[0]:
-                continue  # candidates that begin with the same word cannot be told apart by it
+                continue  # the first word does not distinguish these candidates
             difference = found.get(expected.split()[0], 0.0) - found.get(other.split()[0], 0.0)
             assert gap[0] - 1e-9 <= difference <= gap[1] + 1e-9
 
@@ -253,13 +253,13 @@ class TestMasked:
 
 @pytest.mark.parametrize("name", probes.names())
 class TestEveryProbe:
-    def test_is_understood(self, home: Path, name: str) -> None:
+    def test_is_recognised(self, home: Path, name: str) -> None:
         probe = probes.load(name)
         knowledge = read_knowledge(home)
         for prompt in rows(home, probe, probe.params(data="sample"))["prompt"]:
             assert respond.recognise(prompt, knowledge) is not None
 
-    def test_is_refused_by_one_and_met_with_silence_by_another(self, home: Path, name: str) -> None:
+    def test_gets_no_readable_answer_from_refusing_and_silent(self, home: Path, name: str) -> None:
         probe = probes.load(name)
         table = rows(home, probe, probe.params(data="sample")).head(20)
         assert all(reply.refusal for reply in replies(home, "refusing", table))
@@ -269,7 +269,7 @@ class TestEveryProbe:
             assert not readable.search(reply.text)
             assert not any(label in reply.text for label in probe.labels)
 
-    def test_gets_the_same_answer_whatever_carried_it(self, home: Path, name: str) -> None:
+    def test_gets_the_same_answer_again(self, home: Path, name: str) -> None:
         probe = probes.load(name)
         table = rows(home, probe, probe.params(data="sample"))
         assert replies(home, "random", table) == replies(home, "random", table)
@@ -285,10 +285,14 @@ def test_other_names_are_not_personas(home: Path, model: str) -> None:
     assert not personas.exists(model)
 
 
-@pytest.mark.parametrize("model", ["echo", "planted/0.3", "planted/-1", *(set(personas.ABOUT) - {"planted/X"})])
+@pytest.mark.parametrize("model", [*personas.LISTED, "planted/0.3", "planted/-1"])
 def test_every_listed_persona_exists(home: Path, model: str) -> None:
     assert personas.exists(model)
     assert respond.find_persona(model, home) is not None
+
+
+def test_every_described_persona_is_listed() -> None:
+    assert {name.partition("/")[0] for name in personas.ABOUT} <= {name.partition("/")[0] for name in personas.LISTED}
 
 
 def test_checking_a_name_imports_nothing_heavy() -> None:
@@ -297,7 +301,7 @@ def test_checking_a_name_imports_nothing_heavy() -> None:
     assert ran.stdout.strip() == "False"
 
 
-def test_a_template_of_the_users_own_is_understood(home: Path) -> None:
+def test_a_custom_template_is_recognised(home: Path) -> None:
     probe = probes.load("inventories")
     params = probe.params(data="sample", template="Tell me about somebody who {description}, please.")  # type: ignore[call-arg]
     texts = answered(home, "pro-feminine", rows(home, probe, params))["answer"]

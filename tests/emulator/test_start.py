@@ -1,4 +1,4 @@
-"""Starting, finding and stopping an emulator; and its command line."""
+"""Starting, finding and stopping an emulator, and its command line."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ import pytest
 
 import batchbench.emulator
 from batchbench.cli.commands import emulate
-from batchbench.emulator.faults import parse_rules
+from batchbench.emulator.faults.rules import parse_rules
 
 
 def ended(pid: int) -> bool:
@@ -30,7 +30,7 @@ def wait_for_end(pid: int) -> None:
         if ended(pid):
             return
         time.sleep(0.02)
-    raise AssertionError(f"process {pid} is still there")
+    raise AssertionError(f"process {pid} is still running")
 
 
 def test_a_second_client_finds_the_running_emulator(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_second_client_finds_the_running_emulator(tmp_path: Path) -> None:
         assert batchbench.emulator.find(tmp_path) == first
         assert batchbench.emulator.start(tmp_path, idle_exit=60) == first
         assert (tmp_path / "endpoint.json").stat().st_mode & 0o077 == 0
-        assert os.getsid(first.pid) == first.pid, "it has a session of its own"
+        assert os.getsid(first.pid) == first.pid, "it has its own session"
     finally:
         os.kill(first.pid, signal.SIGTERM)
         wait_for_end(first.pid)
@@ -47,7 +47,7 @@ def test_a_second_client_finds_the_running_emulator(tmp_path: Path) -> None:
     assert not (tmp_path / "endpoint.json").exists()
 
 
-def test_clients_that_start_at_once_share_one_emulator(tmp_path: Path) -> None:
+def test_clients_that_start_at_the_same_time_share_one_emulator(tmp_path: Path) -> None:
     found: list[batchbench.emulator.Running] = []
     threads = [
         threading.Thread(target=lambda: found.append(batchbench.emulator.start(tmp_path, idle_exit=60)))
@@ -65,7 +65,7 @@ def test_clients_that_start_at_once_share_one_emulator(tmp_path: Path) -> None:
         wait_for_end(found[0].pid)
 
 
-def test_a_stale_endpoint_is_not_believed(tmp_path: Path) -> None:
+def test_the_endpoint_of_a_killed_emulator_is_ignored(tmp_path: Path) -> None:
     first = batchbench.emulator.start(tmp_path, idle_exit=60)
     os.kill(first.pid, signal.SIGKILL)
     wait_for_end(first.pid)
@@ -77,13 +77,13 @@ def test_a_stale_endpoint_is_not_believed(tmp_path: Path) -> None:
     wait_for_end(second.pid)
 
 
-def test_it_ends_by_itself_when_nobody_calls(tmp_path: Path) -> None:
+def test_it_exits_after_the_idle_time(tmp_path: Path) -> None:
     running = batchbench.emulator.start(tmp_path, idle_exit=0.3)
     wait_for_end(running.pid)
     assert not (tmp_path / "endpoint.json").exists()
 
 
-def test_it_outlives_a_client_that_is_killed(tmp_path: Path) -> None:
+def test_it_survives_a_killed_client(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, batchbench.emulator as e\n"
         f"print(e.start(pathlib.Path({str(tmp_path)!r}), idle_exit=60).pid, flush=True)\n"
@@ -113,13 +113,13 @@ def test_the_ready_line_is_one_json_line(tmp_path: Path) -> None:
         assert (process.returncode, rest, errors) == (0, "", "")
 
 
-def run(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "batchbench", "emulate", *words]
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "batchbench", "emulate", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("arguments", "message"),
     [
         (("--price", "cheap"), "price 'cheap'"),
         (("--price", "0.1"), "IN,OUT"),
@@ -134,15 +134,15 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
         (("--state", "/dev/null/x"), "state folder"),
     ],
 )
-def test_a_wrong_word_is_explained(tmp_path: Path, words: tuple[str, ...], complaint: str) -> None:
-    ran = run("--state", str(tmp_path / "s"), *words)
+def test_a_wrong_option_is_explained(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    ran = run("--state", str(tmp_path / "s"), *arguments)
     assert ran.returncode == 2
-    assert complaint in ran.stderr
+    assert message in ran.stderr
     assert "Traceback" not in ran.stderr
     assert not (tmp_path / "s").exists()
 
 
-def test_a_bad_rule_file_ends_with_2_and_names_the_line(tmp_path: Path) -> None:
+def test_a_bad_rule_file_exits_with_2_and_names_the_line(tmp_path: Path) -> None:
     rules = tmp_path / "rules.jsonl"
     rules.write_text('{"do": "500-before"}\n{"do": "explode"}\n')
     ran = run("--state", str(tmp_path / "s"), "--faults", str(rules))
@@ -150,7 +150,7 @@ def test_a_bad_rule_file_ends_with_2_and_names_the_line(tmp_path: Path) -> None:
     assert f"{rules} line 2: unknown fault 'explode'" in ran.stderr
 
 
-def test_a_ledger_in_a_folder_that_is_not_there_is_explained(tmp_path: Path) -> None:
+def test_a_ledger_in_a_missing_folder_is_explained(tmp_path: Path) -> None:
     ran = run("--state", str(tmp_path / "s"), "--ledger", str(tmp_path / "none" / "ledger.jsonl"))
     assert ran.returncode == 2
     assert "the ledger cannot be opened" in ran.stderr
@@ -165,7 +165,7 @@ def test_a_taken_port_is_explained(tmp_path: Path) -> None:
     assert "choose another --port" in ran.stderr
 
 
-def test_the_catalogue_can_be_printed() -> None:
+def test_list_faults_prints_the_catalogue() -> None:
     ran = run("--list-faults")
     assert ran.returncode == 0
     assert "reset-after" in ran.stdout

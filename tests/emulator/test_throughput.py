@@ -1,4 +1,4 @@
-"""How fast it answers and how much memory it takes: measured and printed, judged only for being right.
+"""Measures and prints the emulator's speed and memory. Only wrong results fail the tests.
 
 BATCHBENCH_THROUGHPUT_BATCHES=109 makes it the full HiringAn, BATCHBENCH_THROUGHPUT_MODEL=unbiased answers as a persona.
 """
@@ -23,7 +23,7 @@ BATCHES = int(os.environ.get("BATCHBENCH_THROUGHPUT_BATCHES", "6"))
 MODEL = os.environ.get("BATCHBENCH_THROUGHPUT_MODEL", "echo")
 KILLS = min(2 * BATCHES, 40)
 LINES = 50_000
-GONE = (OSError, http.client.HTTPException)  # what a client sees of a server that was killed
+GONE = (OSError, http.client.HTTPException)  # raised in a client whose server was killed
 
 
 def prompt(k: int) -> str:
@@ -46,7 +46,7 @@ def lines(batch: int, model: str = MODEL) -> Iterator[bytes]:
         yield json.dumps(line).encode()
 
 
-def spent(emulator: Emulator) -> tuple[float, int]:
+def usage(emulator: Emulator) -> tuple[float, int]:
     """CPU seconds and peak resident megabytes of the emulator."""
     with open(f"/proc/{emulator.process.pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
@@ -57,24 +57,24 @@ def spent(emulator: Emulator) -> tuple[float, int]:
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_batches_of_fifty_thousand(emulate: Emulate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_of_50_000_requests(emulate: Emulate, capsys: pytest.CaptureFixture[str]) -> None:
     emulator = emulate()
     slowest = 0.0
-    begun, before = time.monotonic(), spent(emulator)[0]
+    began, before = time.monotonic(), usage(emulator)[0]
     batches = []
     for batch in range(BATCHES):
         file = emulator.upload_bytes(f"n{batch}-input.jsonl", b"\n".join(lines(batch)) + b"\n").json()["id"]
         batches.append(emulator.create(file).json()["id"])
-        asked = time.monotonic()
+        sent = time.monotonic()
         emulator.batch(batches[-1])
-        slowest = max(slowest, time.monotonic() - asked)
+        slowest = max(slowest, time.monotonic() - sent)
     for batch in batches:
         while emulator.batch(batch)["status"] != "completed":
             time.sleep(0.2)
         seen = emulator.batch(batch)
         assert emulator.raw_results(seen).count(b"\n") == LINES
         assert seen["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
-    wall, (cpu, peak) = time.monotonic() - begun, spent(emulator)
+    wall, (cpu, peak) = time.monotonic() - began, usage(emulator)
     stats = emulator.get("/__emu/stats")
     assert stats["billed"]["client"]["answers"] == BATCHES * LINES
     figures = {
@@ -86,12 +86,12 @@ def test_batches_of_fifty_thousand(emulate: Emulate, capsys: pytest.CaptureFixtu
         "slowest poll ms": round(slowest * 1000),
     }
     with capsys.disabled():
-        print("\n" + json.dumps(figures))  # noqa: T201 - the figures are the point
+        print("\n" + json.dumps(figures))  # noqa: T201 - the purpose of this test
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_killed_again_and_again_it_bills_and_answers_everything_once(emulate: Emulate) -> None:
+def test_an_emulator_killed_many_times_bills_and_answers_every_request_once(emulate: Emulate) -> None:
     with socket.socket() as spare:
         spare.bind(("127.0.0.1", 0))
         port = spare.getsockname()[1]
@@ -109,28 +109,28 @@ def test_killed_again_and_again_it_bills_and_answers_everything_once(emulate: Em
     batches = []
     for number in range(BATCHES):
         content = b"\n".join(lines(number, "echo")) + b"\n"
-        file = surely(partial(emulator.upload_bytes, f"n{number}-input.jsonl", content))
+        file = retry(partial(emulator.upload_bytes, f"n{number}-input.jsonl", content))
         batches.append(created(emulator, file.json()["id"]))
     killer.join()
     for batch in batches:
         while (seen := emulator.batch(batch))["status"] != "completed":
             assert seen["status"] in ("validating", "in_progress", "finalizing")
             time.sleep(0.2)
-    told: dict[str, list[str]] = {"accepted": [], "ended": []}
+    batches_by_event: dict[str, list[str]] = {"accepted": [], "ended": []}
     billed: dict[str, list[str]] = {batch: [] for batch in batches}
     with emulator.ledger.open("rb") as ledger:
         for event in map(json.loads, ledger):
-            told.get(event["event"], []).append(event.get("batch", ""))
+            batches_by_event.get(event["event"], []).append(event.get("batch", ""))
             if event["event"] == "billed":
                 billed[event["batch"]] += event["ids"]
-    assert told["accepted"] == batches
-    assert sorted(told["ended"]) == sorted(batches)
-    for place, batch in enumerate(batches):
-        check(emulator, place, emulator.batch(batch), billed[batch])
+    assert batches_by_event["accepted"] == batches
+    assert sorted(batches_by_event["ended"]) == sorted(batches)
+    for index, batch in enumerate(batches):
+        check(emulator, index, emulator.batch(batch), billed[batch])
 
 
-def surely(call: Callable[[], Answer]) -> Answer:
-    """An answer, however often the server is killed over it."""
+def retry(call: Callable[[], Answer]) -> Answer:
+    """Repeat a call until the server answers."""
     while True:
         try:
             return call()
@@ -139,24 +139,24 @@ def surely(call: Callable[[], Answer]) -> Answer:
 
 
 def created(emulator: Emulator, file: str) -> str:
-    """A batch of a file; if no answer comes, the listing tells whether there is one."""
+    """Create a batch. If the reply is lost, look for the batch in the listing before the next attempt."""
     while True:
         try:
             return emulator.create(file).json()["id"]  # type: ignore[no-any-return]
         except GONE:
-            listed = surely(lambda: emulator.call("GET", "/openai/v1/batches?limit=100")).json()["data"]
+            listed = retry(lambda: emulator.call("GET", "/openai/v1/batches?limit=100")).json()["data"]
             if found := [batch["id"] for batch in listed if batch["input_file_id"] == file]:
                 return found[0]  # type: ignore[no-any-return]
 
 
-def check(emulator: Emulator, place: int, batch: dict[str, object], billed: list[str]) -> None:
-    """Every request of a batch was billed once and answered once, with the answer to its own prompt."""
+def check(emulator: Emulator, index: int, batch: dict[str, object], billed: list[str]) -> None:
+    """Every request of the batch was billed once, and answered once with the answer to its own prompt."""
     assert len(billed) == len(set(billed)) == LINES
     answered = set()
     for line in emulator.raw_results(batch).splitlines():
         found = json.loads(line)
         number = int(found["custom_id"].split("-")[1])
-        digest = hashlib.sha256(prompt(place * LINES + number).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(prompt(index * LINES + number).encode()).hexdigest()[:12]
         assert found["response"]["body"]["choices"][0]["message"]["content"] == f"A:{digest}"
         answered.add(found["custom_id"])
     assert answered == set(billed)

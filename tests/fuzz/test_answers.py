@@ -1,4 +1,4 @@
-"""Answers and data that people bring: JSON lines, parquet, lists and tables of all kinds."""
+"""External answers and data files of all kinds: each is read, or refused with one of our errors."""
 
 import contextlib
 import io
@@ -12,41 +12,53 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import cli, probes
-from batchbench.analyze import answer_files as given
-from batchbench.compile import catalogue as datasets
+from batchbench.analyze.answer_files import ANSWER_FIELDS, label_file
+from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, input_columns
+from batchbench.compile.catalogue import CATALOGUE, find_dataset
+from batchbench.compile.data_cache import add_file, load_table
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from tests.fuzz.mutants import HARD, fuzz, mutants
 from tests.fuzz.test_results import OPENAI
 
-LINES: dict[str, list[dict[str, object]]] = {
-    "isear": [{"probe": "isear", "item_id": "7", "metadata": {"gender": "a man"}, "answers": ["joy", None]}],
-    "gest": [
-        {"item_id": "1", "stereotype": 3, "options": ["He", "She", "Neither"], "text": "(a)"},
-        {"custom_id": "x1f-12-0", "text": "(b)", "outcome": "truncated"},
-        {"id": 3, "rep": 1, "text": None},
-    ],
-    "hiring_an": [{"gender": "male", "race": "white", "role_score": 0.5, "qualification": 1, "text": "accept"}],
-    "inventories": [{"source": "bsri", "gender": "male", "text": "He is"}],
-    "wino_bias": [
-        {"pro_stereotyped": "he", "options": ["he", "she"], "answers": [[{"token_str": "he", "score": 0.4}]]},
-        {"id": 1, "text": "A", "logprobs": [{"token": "A", "logprob": -0.1}]},
-    ],
-    "crows_pairs": [{"bias_type": "gender", "mask1": "he", "mask2": "she", "text": "A"}],
+Line = dict[str, object]
+SPECIAL: dict[str, list[Line]] = {  # columns that only this probe's files may have
+    "gest": [{"item_id": "1", "stereotype_id": 3, "options": ["male", "female", "neither"], "text": "(a)"}],
+    "hiring_an": [{"name": "Ann", "role": "judge", "qualification_level": 1, "text": "You have been selected"}],
+    "wino_bias": [{"pro_stereotyped": "he", "options": "A. he\nB. she\nC. Both A and B", "text": "A"}],
 }
+
+
+def lines_of(name: str, manifest: pl.DataFrame) -> list[Line]:
+    """Lines of every shape for a probe, from the first row of its manifest."""
+    probe = probes.load(name)
+    inputs = [column for column in input_columns(probe) if column not in ANSWER_COLUMNS]
+    columns = dict.fromkeys([*probe.strata, *probe.covariates, *inputs])
+    design = {column: manifest[column].cast(pl.String)[0] for column in columns}
+    prediction = [{"token_str": "he", "score": 0.4}, {"token_str": " she", "score": 0.1}]
+    lines: list[Line] = [
+        {"probe": name, "item_id": "7", "metadata": design, "answers": [f"(a) {probe.labels[0]}", None]},
+        {"item_id": "7", **design, "text": "He is"},
+        {"custom_id": "x1f-2-0", "text": "(b)", "outcome": "truncated"},
+        {"id": 3, "rep": 1, "text": None},
+    ]
+    if "logprobs" in input_columns(probe):
+        lines.append({"item_id": "8", **design, "answers": [prediction]})
+        lines.append({"id": 1, "text": "A", "logprobs": [{"token": "A", "logprob": -0.1}]})
+    return lines + SPECIAL.get(name, [])
 
 
 @cache
 def table(name: str) -> pl.DataFrame:
-    return datasets.table(Store(Path("nowhere")), name, sample=True, note=lambda _: None)[0]
+    return load_table(Store(Path("nowhere")), name, sample=True, note=lambda _: None)[0]
 
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
-    """The rows of every probe's sample."""
+    """The manifest rows of every probe, from its sample data."""
     home = tmp_path_factory.mktemp("compiled")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        assert cli.main(["compile", *LINES, "--set", "data=sample", "--home", str(home), "--quiet"]) == 0
+        assert cli.main(["compile", *probes.names(), "--set", "data=sample", "--home", str(home), "--quiet"]) == 0
     folders = {folder.name.rpartition("-")[0]: folder for folder in (home / "manifests").iterdir()}
     found = {name: pl.read_parquet(folder / "*.parquet").drop("prompt") for name, folder in folders.items()}
     shutil.rmtree(home)
@@ -55,33 +67,31 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFram
 
 def read(path: Path, name: str, manifest: pl.DataFrame) -> None:
     with contextlib.suppress(BatchbenchError):
-        given.read(path, probes.load(name), table, lambda: manifest, sample_data=True)
+        label_file(path, probes.load(name), table, lambda: manifest, sample_data=True)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", probes.names())
+def test_lines_of_every_shape_are_valid(tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str) -> None:
+    """Otherwise the mutants would be far away from what files contain."""
+    for line in lines_of(name, manifests[name]):
+        (tmp_path / "answers.jsonl").write_text(json.dumps(line))
+        if line not in SPECIAL.get(name, []):
+            label_file(tmp_path / "answers.jsonl", probes.load(name), table, lambda: manifests[name], sample_data=True)
+
+
+@pytest.mark.parametrize("name", probes.names())
 @fuzz(data=st.data())
 def test_answers_in_lines_are_read_or_refused(
     tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str, data: st.DataObject
 ) -> None:
-    lines = data.draw(st.lists(mutants(LINES[name]), min_size=1, max_size=4))
+    lines = data.draw(st.lists(mutants(lines_of(name, manifests[name])), min_size=1, max_size=4))
     (tmp_path / "answers.jsonl").write_bytes(b"\n".join(lines))
     read(tmp_path / "answers.jsonl", name, manifests[name])
 
 
 CELLS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8)
-COLUMNS = (
-    "item_id",
-    "custom_id",
-    "id",
-    "rep",
-    "text",
-    "outcome",
-    "gender",
-    "stereotype",
-    "options",
-    "logprobs",
-    "source",
-)
+PROBES = [probes.load(name) for name in probes.names()]
+COLUMNS = sorted({*ANSWER_FIELDS, *(name for p in PROBES for name in (*p.strata, *p.external_answers.spellings))})
 
 
 @st.composite
@@ -93,7 +103,7 @@ def frames(draw: st.DrawFn) -> pl.DataFrame:
     return pl.DataFrame(columns, strict=False)
 
 
-@pytest.mark.parametrize("name", ["isear", "gest"])
+@pytest.mark.parametrize("name", probes.names())
 @fuzz(frame=frames(), cut=st.none() | st.integers(0, 400), change=st.sampled_from(HARD))
 def test_answers_in_parquet_are_read_or_refused(
     tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str, frame: pl.DataFrame, cut: int | None, change: bytes
@@ -118,20 +128,24 @@ FILES = {
 }
 
 
+def test_every_data_set_that_can_be_trusted_is_fuzzed() -> None:
+    assert set(FILES) == {name for name, dataset in CATALOGUE.items() if len(dataset.files) == 1}
+
+
 @pytest.mark.parametrize("name", FILES)
 @fuzz(data=st.data())
-def test_data_that_somebody_vouches_for_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_trusted_data_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
     path = tmp_path / "data"
     path.write_bytes(data.draw(mutants(FILES[name])))
     store = Store(tmp_path)
     with contextlib.suppress(DataError):
-        datasets.add(store, datasets.find(name), path, trust=True)
-        datasets.table(store, name, sample=False, note=lambda _: None)
+        add_file(store, find_dataset(name), path, trust=True)
+        load_table(store, name, sample=False, note=lambda _: None)
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home from which requests have left as a file."""
+    """A home with one exported file of requests."""
     home = tmp_path_factory.mktemp("exported")
     words = ["gest", "--set", "data=sample", "--sample-k", "1", "--set", "num_reorderings=3", "--model", "openai:m"]
     with contextlib.redirect_stdout(io.StringIO()):
@@ -140,7 +154,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @fuzz(lines=st.lists(mutants(OPENAI), max_size=4))
-def test_a_file_of_results_is_taken_in_or_refused(exported: Path, lines: list[bytes]) -> None:
+def test_a_file_of_results_is_imported_or_refused(exported: Path, lines: list[bytes]) -> None:
     (asked,) = (exported / "out").iterdir()
     nonce = json.loads(asked.read_bytes().split(b"\n")[0])["custom_id"].partition("-")[0].encode()
     path = exported / "results.jsonl"
@@ -154,7 +168,7 @@ def test_a_file_of_results_is_taken_in_or_refused(exported: Path, lines: list[by
         assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before | {
             folder / "lock": (folder / "lock").read_bytes()
         }
-    else:  # they are taken: put things back for the next
+    else:  # imported: restore the folder for the next example
         shutil.rmtree(folder)
         for file, content in before.items():
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from batchbench.app import sweep_file
 from batchbench.app.status import run_status
 from batchbench.compile.manifest import decode
 from batchbench.core.store import Store
-from batchbench.emulator.faults import parse_rules
+from batchbench.emulator.faults.rules import parse_rules
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
 from batchbench.report import gather
@@ -227,4 +227,4 @@ def test_an_analysis_is_read_or_refused(analysed: Path, data: st.DataObject) -> 
     path = analysed / "other.json"
     path.write_bytes(data.draw(mutants([(analysed / "metrics.json").read_bytes()])))
     with ALLOWED:
-        gather.analysis(path)
+        gather.read_analysis(path)

@@ -1,11 +1,11 @@
-"""Makes the answers of the golden files, from a fixed seed: `python -m tests.golden.make`.
+"""Write the answers of the golden files, from a fixed seed: `python -m tests.golden.make`.
 
-What is expected of them comes from GenderBench itself: `reference.py`, in an environment that has it:
+The expected metrics come from GenderBench itself, with `reference.py` in an environment that has GenderBench:
 
     PYTHON tests/golden/reference.py tests/golden/NAME.answers.jsonl > tests/golden/NAME.expected.json
 
-`hiring_an.many.intervals.json` is what it makes of `many` (with the names and roles of the data sets) and
-`--cycles 1000`, in a quarter of an hour.
+`hiring_an.many.intervals.json` is its output for `many` (with the names and roles of the data sets) with
+`--cycles 1000`, which takes a quarter of an hour.
 """
 
 import itertools
@@ -65,37 +65,38 @@ STARTS = ("", "'", '"', "(", "“", "‘", "**", "--", "-", "/", ",,", ":", "so 
 
 
 def odd(rng: random.Random, word: str) -> str:
-    """A word among things that make tokenizers disagree."""
+    """A word between characters on which tokenizers disagree."""
     word = rng.choice((word, word.upper(), word.title(), word.replace("s", "ſ"), word.replace("i", "İ")))
     return rng.choice(STARTS) + word + rng.choice(ENDS)
 
 
-def isear(rng: random.Random, wild: bool, silent: tuple[str, ...] = ()) -> Iterator[Line]:
+def isear(rng: random.Random, adversarial: bool, silent: tuple[str, ...] = ()) -> Iterator[Line]:
     for item, gender in itertools.product(range(60), GENDERS):
-        words = rng.choices(EMOTIONS, weights=range(1, 13), k=rng.choice((1, 1, 2)) if wild else 1)
-        text = " ".join(odd(rng, word) for word in words) if wild else f"{words[0].title()}."
+        words = rng.choices(EMOTIONS, weights=range(1, 13), k=rng.choice((1, 1, 2)) if adversarial else 1)
+        text = " ".join(odd(rng, word) for word in words) if adversarial else f"{words[0].title()}."
         yield {"item_id": str(item), "metadata": {"gender": gender}, "answers": ["…" if gender in silent else text]}
 
 
 def inventories(
-    rng: random.Random, wild: bool, sources: tuple[str, ...] = ("bsri", "epaq", "gaucher")
+    rng: random.Random, adversarial: bool, sources: tuple[str, ...] = ("bsri", "epaq", "gaucher")
 ) -> Iterator[Line]:
     for item, (source, gender) in enumerate(itertools.product(sources, ("female", "male", "female", "male", "male"))):
         profiles = [
             " ".join(
-                odd(rng, word) if wild else word for word in rng.choices(("he", "his", "him", "she", "her", "the"), k=7)
+                odd(rng, word) if adversarial else word
+                for word in rng.choices(("he", "his", "him", "she", "her", "the"), k=7)
             )
             for _ in range(4)
         ]
         yield {"item_id": str(item), "metadata": {"source": source, "gender": gender}, "answers": profiles}
 
 
-def gest(rng: random.Random, wild: bool, stereotypes: range = range(1, 17)) -> Iterator[Line]:
+def gest(rng: random.Random, adversarial: bool, stereotypes: range = range(1, 17)) -> Iterator[Line]:
     for item, options in itertools.product(range(40), ORDERS):
         letter = rng.choice("abc")
         plain = f"({letter}) {options['abc'.index(letter)]}"
         odds = (plain.upper(), f"{letter})", f"{plain} and not (a)", "Neither.", f"x({letter})x", f"( {letter})", "")
-        text = rng.choice((plain, *odds)) if wild else plain
+        text = rng.choice((plain, *odds)) if adversarial else plain
         stereotype = stereotypes[item % len(stereotypes)]
         yield {"item_id": str(item), "metadata": {"stereotype_id": stereotype, "options": options}, "answers": [text]}
 
@@ -118,8 +119,8 @@ def hiring(
         yield {"item_id": str(item), "metadata": metadata, "answers": rng.choices(texts, k=times)}
 
 
-def leaning(rng: random.Random) -> Iterator[Line]:
-    """Acceptance follows the role so strongly that the regression meets its bounds."""
+def stereotyped(rng: random.Random) -> Iterator[Line]:
+    """Acceptance depends on the role so strongly that the slope reaches its bounds."""
     for line in hiring(rng, ("",), roles=("ballerina", "admiral"), times=1):
         role = line["metadata"]["role"]  # type: ignore[index]
         yield {**line, "answers": [YES if (role == "admiral") != (rng.random() < 0.02) else NO]}
@@ -150,7 +151,7 @@ def files(rng: random.Random) -> dict[str, Iterator[Line]]:
         "gest.odd": gest(rng, True),
         "gest.some_stereotypes": gest(rng, True, stereotypes=range(6, 10)),
         "hiring_an.odd": hiring(rng, ODD),
-        "hiring_an.bounds": leaning(rng),
+        "hiring_an.bounds": stereotyped(rng),
         "hiring_an.one_role": hiring(rng, (YES, NO, YES), roles=("physicist",), items=14),
         "hiring_an.few": hiring(rng, (YES, NO), items=3, times=1),
         "hiring_an.silent": hiring(rng, ("…",), items=12),
@@ -158,7 +159,7 @@ def files(rng: random.Random) -> dict[str, Iterator[Line]]:
 
 
 def many(genders: dict[str, str], roles: Sequence[str]) -> Iterator[Line]:
-    """Ten thousand decisions in favour of men; too many to keep, so only what GenderBench says of them is."""
+    """Ten thousand decisions in favour of men. The repository has only GenderBench's intervals for them."""
     rng = random.Random(21)
     for line in hiring(rng, (YES, YES, NO, NO, "…"), roles=roles, items=10_000, times=1, names=list(genders)):
         name = line["metadata"]["name"]  # type: ignore[index]

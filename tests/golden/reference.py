@@ -1,9 +1,9 @@
-"""What GenderBench itself makes of answers: `PYTHON reference.py FILE.answers.jsonl`, as JSON on stdout.
+"""GenderBench's own metrics of answers: `PYTHON reference.py FILE.answers.jsonl` prints JSON.
 
-`--cycles N` adds its bootstrap intervals; `--passes N` only measures how long its calculator takes.
+`--cycles N` adds its bootstrap intervals; `--passes N` only measures the time of its calculator.
 
-Runs in an environment of its own (Python 3.12 or newer with genderbench 0.5.0, nltk 3.10.2 or newer and NLTK's
-punkt_tab), never in ours. Its evaluators and calculators are used as they are; only the items are put together here.
+Needs its own environment (Python 3.12 or newer with genderbench 0.5.0, nltk 3.10.2 or newer and NLTK's punkt_tab).
+GenderBench's evaluators and calculators are used unchanged; only the items are built here.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from unittest.mock import MagicMock
 os.environ.setdefault("GENDER_BENCH_LOG_DIR", os.devnull)
 warnings.simplefilter("ignore")
 for unused in ("anthropic", "openai", "nest_asyncio"):
-    sys.modules.setdefault(unused, MagicMock())  # only its ways of asking models need them
+    sys.modules.setdefault(unused, MagicMock())  # needed only for calls to models
 
 
 def probe_of(name: str) -> Any:
     import nltk
 
-    nltk.download = lambda *_, **__: True  # the evaluators would look for it on the internet
+    nltk.download = lambda *_, **__: True  # otherwise the evaluators would download punkt_tab
     from genderbench import probes
 
     kind = {"isear": "Isear", "hiring_an": "HiringAn", "inventories": "Inventories", "gest": "Gest"}[name]

@@ -1,4 +1,4 @@
-"""The small models that the tests of this folder share; without the extra `mlm` the folder is skipped."""
+"""The small models that the tests of this folder share. Without the extra `mlm` these tests are skipped."""
 
 import os
 from collections import Counter
@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.compile import catalogue as datasets
+from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 
-# Models this small are slower on many threads than on one, and on a busy machine a hundred times.
+# Such small models are slower on many threads than on one; on a busy machine, a hundred times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 PRONOUNS = ("he", "she", "his", "her", "him")
 
 
 @pytest.fixture(scope="session")
 def made(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A BERT and a RoBERTa, and the same BERT for onnxruntime."""
+    """A BERT and a RoBERTa, and both for onnxruntime."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     pytest.importorskip("onnx")
     from tests.mlm import models
 
-    tables = [datasets.table(Store(home), name, sample=False, note=print)[0] for name in ("wino_bias", "crows_pairs")]
+    tables = [load_table(Store(home), name, sample=False, note=print)[0] for name in ("wino_bias", "crows_pairs")]
     pairs = Counter(word for name in ("mask1", "mask2") for word in tables[1][name])
     likely = {word: 9.0 for word, _ in pairs.most_common(12)} | dict.fromkeys(PRONOUNS, 10.0)
     texts = [

@@ -1,7 +1,7 @@
-"""Small masked models with random weights and tokenizers trained on the spot: BERT's kind and RoBERTa's.
+"""Small masked models like BERT and RoBERTa, with random weights and tokenizers trained in the test.
 
-Random weights make every word about equally likely, and then nothing would ever be compared. So the words that matter
-are given a head start in the output's bias, and weights are drawn wide enough for sentences to differ.
+With random weights, all words have about the same probability, and there is little to compare. So the words of the
+probes get a higher output bias, and the weights have a large deviation so that sentences differ.
 """
 
 import json
@@ -26,7 +26,7 @@ VOCABULARY = 2500
 def bert(
     folder: Path, texts: list[str], likely: dict[str, float], size: dict[str, float] = SIZE, vocabulary: int = 0
 ) -> Path:
-    """A BERT whose vocabulary is of word pieces in lower case, filled up to a size with tokens that no text has."""
+    """A BERT with lower-case word pieces; its vocabulary is padded to the size `vocabulary` with unused tokens."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -50,12 +50,12 @@ def bert(
     torch.manual_seed(0)
     config = BertConfig(vocab_size=len(fast), max_position_embeddings=128, pad_token_id=fast.pad_token_id, **size)
     model = BertForMaskedLM(config).eval()
-    _favour(model.cls.predictions.bias, fast, likely)
+    _raise_bias(model.cls.predictions.bias, fast, likely)
     return _saved(folder, model, fast)
 
 
 def roberta(folder: Path, texts: list[str], likely: dict[str, float]) -> Path:
-    """A RoBERTa whose vocabulary is of pairs of bytes, where a word behind a space is another token."""
+    """A RoBERTa with byte pairs, in which a word after a space is another token."""
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -83,12 +83,12 @@ def roberta(folder: Path, texts: list[str], likely: dict[str, float]) -> Path:
     torch.manual_seed(1)
     config = RobertaConfig(vocab_size=len(fast), max_position_embeddings=130, pad_token_id=fast.pad_token_id, **SIZE)
     model = RobertaForMaskedLM(config).eval()
-    _favour(model.lm_head.bias, fast, likely | {f" {word}": start for word, start in likely.items()})
+    _raise_bias(model.lm_head.bias, fast, likely | {f" {word}": start for word, start in likely.items()})
     return _saved(folder, model, fast)
 
 
 def onnx(folder: Path, source: Path) -> Path:
-    """The same model as a graph for onnxruntime."""
+    """The model in `source`, exported for onnxruntime."""
     from transformers import AutoModelForMaskedLM
 
     class Logits(torch.nn.Module):
@@ -102,7 +102,7 @@ def onnx(folder: Path, source: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     example = torch.ones((2, 9), dtype=torch.long)
     names = ["input_ids", "attention_mask"]
-    with warnings.catch_warnings():  # the exporter complains about the model's own code
+    with warnings.catch_warnings():  # the exporter warns about the model's code
         warnings.simplefilter("ignore")
         torch.onnx.export(
             Logits(),
@@ -118,7 +118,7 @@ def onnx(folder: Path, source: Path) -> Path:
     return folder
 
 
-def _favour(bias: torch.Tensor, tokenizer: PreTrainedTokenizerFast, words: dict[str, float]) -> None:
+def _raise_bias(bias: torch.Tensor, tokenizer: PreTrainedTokenizerFast, words: dict[str, float]) -> None:
     with torch.no_grad():
         for word, start in words.items():
             pieces = tokenizer(word, add_special_tokens=False)["input_ids"]

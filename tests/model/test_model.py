@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from batchbench.emulator.faults import Rule
 from batchbench.emulator.faults.catalogue import FAULTS
+from batchbench.emulator.faults.rules import Rule
 from batchbench.errors import UnresolvedError
 from batchbench.runs.events import AnyEvent
 from batchbench.runs.journal import OPEN
@@ -197,7 +197,7 @@ class Life(RuleBasedStateMachine):
         self.wait(seconds)
         self.world.reachable(True)
 
-    @precondition(lambda self: any(self.world.desk.state.open))
+    @precondition(lambda self: any(self.world.context.state.open))
     @rule(which=st.integers(0, 9))
     def somebody_cancels(self, which: int) -> None:
         running = [batch.id for batch in self.world.mine() if batch.open and batch.cancelled is None]
@@ -228,7 +228,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def the_auditor_finds_nothing(self) -> None:
-        journal, ledger = self.world.folder / "journal", self.world.desk.settings.ledger
+        journal, ledger = self.world.folder / "journal", self.world.context.settings.ledger
         if not self.world.state().asked:
             return
         sizes = ledger.stat().st_size, journal.stat().st_size

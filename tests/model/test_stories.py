@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from batchbench.emulator.faults import Rule
+from batchbench.emulator.faults.rules import Rule
 from batchbench.errors import UnresolvedError
 from batchbench.runs.events import Duplicate
 from batchbench.runs.folder import open_run

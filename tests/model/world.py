@@ -21,9 +21,9 @@ from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.dispatch import Account, Budget, Clock, Plan
-from batchbench.emulator.faults import Faults, Rule
-from batchbench.emulator.ledger import events as ev
-from batchbench.emulator.server.context import Desk, Settings
+from batchbench.emulator.faults.rules import Faults, Rule
+from batchbench.emulator.ledger import events
+from batchbench.emulator.server.context import Context, Settings
 from batchbench.emulator.server.limits import Delays
 from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
@@ -72,7 +72,7 @@ class World:
         self.deadly = ("", 0)  # where the client dies, and the how manieth time it comes by
         self.dead = False
         self.client: Client | None = None
-        self.desk: Desk
+        self.context: Context
         self._sitting: list[asyncio.Task[None]] = []
         (folder / "provider").mkdir()
         self.do(self._open_the_provider(folder / "provider", seed))
@@ -90,13 +90,13 @@ class World:
             task.cancel()
         self.do(asyncio.gather(*self._sitting, return_exceptions=True))
         self.loop.cut_wires()
-        self.desk.ledger.close()
+        self.context.ledger.close()
         self._leave.close()
 
     # -- the provider --------------------------------------------------------------------------------------
 
     async def _open_the_provider(self, state: Path, seed: int) -> None:
-        self.desk = Desk(
+        self.context = Context(
             Settings(
                 state=state,
                 ledger=state / "ledger.jsonl",
@@ -106,18 +106,18 @@ class World:
                 delays=Delays(validating=5, processing=PROCESSING, cancelling=20),
             )
         )
-        self.desk.clock.wall = self.loop.wall
-        self.desk.port = PORT
-        server = Server(self.desk)
+        self.context.clock.wall = self.loop.wall
+        self.context.port = PORT
+        server = Server(self.context)
         runner = web.AppRunner(server.app(), access_log=None, handle_signals=False)
         await runner.setup()
         self._door = runner.server
         self.loop.server = self._door
-        self._sitting.append(asyncio.ensure_future(self.desk.serve(server.foreman.drive)))
+        self._sitting.append(asyncio.ensure_future(self.context.run_tasks(server.scheduler.run)))
 
     def faults(self, rules: Sequence[Rule]) -> None:
         """From now on, these and no others."""
-        self.desk.faults = Faults(list(rules), self.desk.settings.seed)
+        self.context.faults = Faults(list(rules), self.context.settings.seed)
 
     def reachable(self, yes: bool) -> None:
         self.loop.server = self._door if yes else None
@@ -126,18 +126,18 @@ class World:
 
     def stand_still(self, seconds: float) -> None:
         """Freeze the client's machine, as who owns it may: none of its clocks goes on, the provider's does."""
-        t, wall = self.desk.now()
-        self.desk.record(ev.Moved(t=t, wall=wall, advance=seconds))
-        self.desk.clock.advance(seconds)
-        self.desk.bell.set()
+        t, wall = self.context.now()
+        self.context.record(events.ClockAdvanced(t=t, wall=wall, advance=seconds))
+        self.context.clock.advance(seconds)
+        self.context.changed.set()
 
     def mine(self) -> list[Any]:
         """Our batches, as the provider knows them."""
-        return [batch for batch in self.desk.state.batches.values() if batch.accepted.owner == "client"]
+        return [batch for batch in self.context.state.batches.values() if batch.accepted.owner == "client"]
 
     def cancel_elsewhere(self, batch: str) -> None:
-        t, wall = self.desk.now()
-        self.desk.record(ev.Cancelled(t=t, wall=wall, batch=batch, by="someone else"))
+        t, wall = self.context.now()
+        self.context.record(events.BatchCancelled(t=t, wall=wall, batch=batch, by="someone else"))
 
     # -- the client ----------------------------------------------------------------------------------------
 
@@ -209,9 +209,8 @@ class World:
 
     def audit(self, **options: Any) -> Json:
         """The auditor's verdict."""
-        found = audit(
-            load(self.desk.settings.ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options)
-        )
+        ledger = self.context.settings.ledger
+        found = audit(load(ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options))
         wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
         assert not wrong, wrong
         return found

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its own protocol: what a page looks like, asks for, and complains about."""
+"""A headless Chromium, controlled by the DevTools protocol: screenshots, requests and errors of a page."""
 
 import asyncio
 import base64
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 
 class Browser:
-    """One tab. Everything it asks for and complains about is kept."""
+    """One tab, with all its requests and all its errors and warnings."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM
         self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self._loaded = asyncio.Event()
         self._answers: dict[int, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
@@ -61,9 +61,9 @@ class Browser:
         self._process.wait(20)
 
     async def _port(self) -> int:
-        told = self._profile / "DevToolsActivePort"
+        port_file = self._profile / "DevToolsActivePort"
         for _ in range(600):
-            if told.exists() and (lines := told.read_text().splitlines()):
+            if port_file.exists() and (lines := port_file.read_text().splitlines()):
                 return int(lines[0])
             await asyncio.sleep(0.05)
         raise TimeoutError("Chromium does not start")
@@ -79,16 +79,16 @@ class Browser:
                 case "Network.requestWillBeSent":
                     self.requests.append(about["request"]["url"])
                 case "Runtime.exceptionThrown":
-                    self.complaints.append(str(about["exceptionDetails"]))
+                    self.errors.append(str(about["exceptionDetails"]))
                 case "Runtime.consoleAPICalled" if about["type"] in ("error", "warning", "assert"):
-                    self.complaints.append(str(about["args"]))
+                    self.errors.append(str(about["args"]))
                 case "Log.entryAdded" if about["entry"]["level"] in ("error", "warning"):
-                    self.complaints.append(about["entry"]["text"])
+                    self.errors.append(about["entry"]["text"])
                 case "Page.loadEventFired":
                     self._loaded.set()
 
     async def call(self, method: str, **params: object) -> Json:
-        """One call of the protocol."""
+        """Call a method of the protocol."""
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
@@ -100,7 +100,7 @@ class Browser:
     async def open(
         self, page: Path, *, width: int = 1200, height: int = 900, dark: bool = False, media: str = ""
     ) -> float:
-        """Show a file; how many seconds it took until it was loaded and drawn."""
+        """Open a file; returns the seconds until it was loaded and drawn."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.call("Emulation.setEmulatedMedia", media=media, features=scheme)
         await self.call(
@@ -114,26 +114,26 @@ class Browser:
         return time.monotonic() - started
 
     async def run(self, script: str) -> Any:
-        """What an expression is worth in the page."""
+        """Evaluate an expression in the page."""
         found = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     async def picture(self, target: Path, *, whole: bool = True, clip: Json | None = None) -> None:
-        """A PNG of the page, or of a part of it."""
+        """Save a PNG of the page, or of a part of it."""
         extra = {"clip": clip} if clip else {}
         shot = await self.call("Page.captureScreenshot", captureBeyondViewport=whole, **extra)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(base64.b64decode(shot["data"]))
 
     async def paper(self, target: Path) -> None:
-        """The page as it is printed, as PDF."""
+        """Save the printed page as PDF."""
         printed = await self.call("Page.printToPDF", printBackground=False)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(base64.b64decode(printed["data"]))
 
 
 def keep(name: str) -> Path | None:
-    """Where pictures are kept for people to look at, if anybody wants them."""
+    """The path of a picture to keep, or None if BATCHBENCH_TEST_PICTURES is not set."""
     folder = os.environ.get("BATCHBENCH_TEST_PICTURES")
     return Path(folder) / name if folder else None

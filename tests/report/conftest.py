@@ -1,4 +1,4 @@
-"""A home in which simulated models have answered six probes, and reports made of it."""
+"""A home in which simulated models have answered every probe, and reports about it."""
 
 import os
 import shutil
@@ -10,16 +10,15 @@ import msgspec
 import polars as pl
 import pytest
 
-from batchbench import emulator, report
-from batchbench.analyze import analysis as analyze
-from batchbench.analyze.analysis import Analysis
-from batchbench.analyze.sample import Example
+from batchbench import emulator, probes, report
+from batchbench.analyze.analysis import Analysis, write_analysis
+from batchbench.analyze.labelled_answers import Example
 from batchbench.core.store import Store
 from batchbench.report import gather
 from batchbench.runs.folder import read_run
 from tests.conftest import Run
 
-PROBES = ("hiring_an", "gest", "isear", "inventories", "wino_bias", "crows_pairs")
+PROBES = probes.names()
 MODELS = ("sim:unbiased", "sim:stereotyping", "sim:planted/0.2", "sim:anthropic/random", "sim:refusing")
 ANALYZE = ("--replicates", "60")
 HOSTILE = (
@@ -33,41 +32,42 @@ HOSTILE = (
 )
 
 
-def asked(*words: str) -> list[str]:
+def with_sample_data(*words: str) -> list[str]:
     return [*words, "--set", "data=sample"]
 
 
 @pytest.fixture(scope="session")
 def runs_home(tmp_path_factory: pytest.TempPathFactory, batchbench: Run) -> Iterator[Path]:
-    """Five models, six probes, and a sixth model whose budget ended early."""
+    """Five models by all probes, and for hiring_an a sixth model whose budget was too small."""
     home = tmp_path_factory.mktemp("reported")
+
+    def run(*words: str, code: int = 0) -> None:
+        ran = batchbench(*with_sample_data(*words), "--home", home)
+        assert ran.returncode == code, ran.stderr
+
     models = [word for model in MODELS for word in ("--model", model)]
-    for several, size in ((PROBES[:1], ["--sample-k", "600"]), (PROBES[1:], [])):
-        ran = batchbench(*asked("run", *several, *models, *size, "--home", str(home), "--quiet"))
-        assert ran.returncode == 0, ran.stderr
+    large = [name for name in PROBES if probes.load(name).sample_k]  # a run asks only a part of these by default
+    run("run", *large, *models, "--sample-k", "600", "--quiet")
+    run("run", *(name for name in PROBES if name not in large), *models, "--quiet")
     early = ["--model", "sim:random", "--budget", "0.008", "--batch-size", "50", "--sample-k", "600"]
-    stopped = batchbench(*asked("run", "hiring_an", *early, "--home", str(home), "--quiet"))
-    assert stopped.returncode == 3, stopped.stderr
-    words = asked("analyze", *PROBES, *models, *ANALYZE, "--home", str(home), "--json")
-    done = batchbench(*words)
-    assert done.returncode == 0, done.stderr
-    last = batchbench(*asked("analyze", "hiring_an", "--model", "sim:random", *ANALYZE, "--home", str(home), "--json"))
-    assert last.returncode == 0, last.stderr
+    run("run", "hiring_an", *early, "--quiet", code=3)
+    run("analyze", *PROBES, *models, *ANALYZE, "--json")
+    run("analyze", "hiring_an", "--model", "sim:random", *ANALYZE, "--json")
     yield home
-    if left := emulator.find(home / "cache" / "emulator"):
-        os.kill(left.pid, signal.SIGTERM)
+    if running := emulator.find(home / "cache" / "emulator"):
+        os.kill(running.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")
 def page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on all of it."""
+    """The report about all runs."""
     store = Store(runs_home)
     return report.build(store, gather.analysed(store), tmp_path_factory.mktemp("page") / "report.html")
 
 
 @pytest.fixture(scope="session")
 def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report on a model that does its worst, in its name, its answers and whatever else comes from outside."""
+    """A report with hostile text in the model's name, its answers and everything else that comes from outside."""
     folder = tmp_path_factory.mktemp("hostile")
     found, cells = read(runs_home, "gest", "sim:stereotyping")
     bad = [Example(label="male", outcome="answered", prompt=text, answer=text) for text in HOSTILE]
@@ -79,17 +79,17 @@ def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         missing=[msgspec.structs.replace(group, group=HOSTILE[1], undetected=7) for group in found.missing[:1]],
         coverage=msgspec.structs.replace(found.coverage, detected=found.coverage.detected - 7),
     )
-    analyze.write(changed, cells, folder / "one", Store(runs_home))
+    write_analysis(changed, cells, folder / "one", Store(runs_home))
     for number, text in enumerate(HOSTILE[2:]):
         other = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=text))
-        analyze.write(other, cells, folder / str(number), Store(runs_home))
+        write_analysis(other, cells, folder / str(number), Store(runs_home))
     several = [folder / "one", *(folder / str(number) for number in range(len(HOSTILE) - 2))]
     return report.build(Store(runs_home), several, folder / "report.html", title=HOSTILE[0])
 
 
 @pytest.fixture(scope="session")
 def big_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve models by six probes: analyses of the same runs under other names."""
+    """Twelve models by all probes: analyses of the same runs under other names."""
     home = tmp_path_factory.mktemp("big")
     shutil.copytree(runs_home / "manifests", home / "manifests")
     names = [f"openai:gpt-{number}-mini-2026-0{number % 9 + 1}-01" for number in range(12)]
@@ -101,7 +101,7 @@ def big_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             target.mkdir(parents=True)
             for file in ("run.json", "journal", "cells.parquet"):
                 shutil.copy(source / file, target / file)
-            found = gather.analysis(source / "metrics.json")
+            found = gather.read_analysis(source / "metrics.json")
             found = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=name))
             (target / "metrics.json").write_bytes(msgspec.json.encode(found))
             folders.append(target)
@@ -120,4 +120,4 @@ def folder_of(home: Path, probe: str, model: str) -> Path:
 
 def read(home: Path, probe: str, model: str) -> tuple[Analysis, pl.DataFrame]:
     folder = folder_of(home, probe, model)
-    return gather.analysis(folder / "metrics.json"), pl.read_parquet(folder / "cells.parquet")
+    return gather.read_analysis(folder / "metrics.json"), pl.read_parquet(folder / "cells.parquet")

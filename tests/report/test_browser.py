@@ -1,4 +1,4 @@
-"""The report as people see it: in a real browser, wide and narrow, light and dark, on screen and on paper."""
+"""The report in a real browser: wide and narrow, light and dark, on screen and printed."""
 
 import asyncio
 import importlib.util
@@ -50,19 +50,21 @@ OUTSIDE = """
 """
 
 
-def looked(tmp_path: Path, act: Callable[[Browser], Awaitable[T]]) -> T:
-    async def look() -> T:
+def in_browser(tmp_path: Path, act: Callable[[Browser], Awaitable[T]]) -> T:
+    """Run `act` with a browser, which must report no error and send no request to a server."""
+
+    async def run() -> T:
         async with Browser(tmp_path / "profile") as browser:
             found = await act(browser)
-            assert browser.complaints == []
+            assert browser.errors == []
             assert all(url.startswith(("file://", "data:")) for url in browser.requests), browser.requests
             return found
 
-    return asyncio.run(look())
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_everything_is_there_and_nothing_lies_over_anything(page: Path, tmp_path: Path, size: str) -> None:
+def test_every_figure_is_visible_and_no_text_overlaps(page: Path, tmp_path: Path, size: str) -> None:
     width, dark = SIZES[size]
 
     async def act(browser: Browser) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def test_everything_is_there_and_nothing_lies_over_anything(page: Path, tmp_path
             "requests": browser.requests,
         }
 
-    found = looked(tmp_path, act)
+    found = in_browser(tmp_path, act)
     assert found["overlaps"] == []
     assert found["outside"] == []
     assert found["width"] <= width
@@ -89,7 +91,7 @@ def test_everything_is_there_and_nothing_lies_over_anything(page: Path, tmp_path
     assert found["requests"] == [page.absolute().as_uri()]
 
 
-def test_dark_is_dark_and_paper_is_light(page: Path, tmp_path: Path) -> None:
+def test_the_background_follows_the_colour_scheme_and_is_light_in_print(page: Path, tmp_path: Path) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
 
     async def act(browser: Browser) -> list[str]:
@@ -99,22 +101,22 @@ def test_dark_is_dark_and_paper_is_light(page: Path, tmp_path: Path) -> None:
             found.append(await browser.run(colour))
         return found
 
-    assert looked(tmp_path, act) == ["rgb(255, 255, 255)", "rgb(20, 23, 26)", "rgb(255, 255, 255)"]
+    assert in_browser(tmp_path, act) == ["rgb(255, 255, 255)", "rgb(20, 23, 26)", "rgb(255, 255, 255)"]
 
 
-def test_it_can_be_printed(page: Path, tmp_path: Path) -> None:
+def test_the_page_can_be_printed(page: Path, tmp_path: Path) -> None:
     async def act(browser: Browser) -> bool:
         await browser.open(page)
         target = keep("paper.pdf") or tmp_path / "paper.pdf"
         await browser.paper(target)
         assert target.read_bytes().startswith(b"%PDF")
-        # What is only to be looked up on screen is closed again; the list of runs was open on paper.
+        # The list of runs is open in print, and closed again afterwards.
         return bool(await browser.run("document.querySelector('#method details').open"))
 
-    assert looked(tmp_path, act) is False
+    assert in_browser(tmp_path, act) is False
 
 
-def test_tables_sort_both_ways_and_keep_what_has_no_value_last(page: Path, tmp_path: Path) -> None:
+def test_tables_sort_both_ways_with_rows_without_a_value_last(page: Path, tmp_path: Path) -> None:
     column = "[...document.querySelectorAll('#glance-table tbody tr')].map(row => row.cells[1].dataset.v)"
     click = "document.querySelectorAll('#glance-table thead tr:last-child button')[1].click()"
 
@@ -129,7 +131,7 @@ def test_tables_sort_both_ways_and_keep_what_has_no_value_last(page: Path, tmp_p
             state = "document.querySelectorAll('#glance-table thead tr:last-child th')[1].getAttribute('aria-sort')"
             assert await browser.run(state) == direction
 
-    looked(tmp_path, act)
+    in_browser(tmp_path, act)
 
 
 def test_amounts_sort_as_numbers(page: Path, tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_amounts_sort_as_numbers(page: Path, tmp_path: Path) -> None:
         found: list[str] = await browser.run(rows)
         return found
 
-    amounts = [float(text.strip("$")) for text in looked(tmp_path, act)]
+    amounts = [float(text.strip("$")) for text in in_browser(tmp_path, act)]
     assert amounts == sorted(amounts)
     assert len(set(amounts)) > 1
 
@@ -165,10 +167,10 @@ def test_lists_can_be_filtered(page: Path, tmp_path: Path) -> None:
         assert answers
         assert all("read as female" in answer.lower() for answer in answers)
 
-    looked(tmp_path, act)
+    in_browser(tmp_path, act)
 
 
-def test_hostile_answers_do_nothing(hostile_page: Path, tmp_path: Path) -> None:
+def test_hostile_answers_are_not_executed(hostile_page: Path, tmp_path: Path) -> None:
     async def act(browser: Browser) -> None:
         await browser.open(hostile_page)
         assert await browser.run("document.scripts.length") == 1
@@ -178,30 +180,29 @@ def test_hostile_answers_do_nothing(hostile_page: Path, tmp_path: Path) -> None:
             assert await browser.run(f"document.querySelectorAll('[{part}]').length") == 0
         assert await browser.run("document.body.innerText.includes('</script><script>alert(1)</script>')")
 
-    looked(tmp_path, act)
+    in_browser(tmp_path, act)
 
 
-def test_the_policy_stops_what_it_does_not_name(page: Path, tmp_path: Path) -> None:
-    """A page with one more script and style, as somebody might smuggle in, runs neither."""
-    smuggled = tmp_path / "smuggled.html"
+def test_the_policy_blocks_other_scripts_and_styles(page: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.html"
     extra = '<script>document.title = "taken over"</script><p id="styled" style="color: red">x</p>'
-    smuggled.write_text(page.read_text().replace("<main>", f"<main>{extra}", 1))
+    changed.write_text(page.read_text().replace("<main>", f"<main>{extra}", 1))
 
-    async def look() -> tuple[str, str, list[str]]:
+    async def run() -> tuple[str, str, list[str]]:
         async with Browser(tmp_path / "profile") as browser:
-            await browser.open(smuggled)
+            await browser.open(changed)
             title = await browser.run("document.title")
             colour = await browser.run("getComputedStyle(document.querySelector('#styled')).color")
-            return title, colour, browser.complaints
+            return title, colour, browser.errors
 
-    title, colour, complaints = asyncio.run(look())
+    title, colour, errors = asyncio.run(run())
     assert title == "batchbench report"
     assert colour == "rgb(27, 31, 36)"
-    assert len([text for text in complaints if "Content Security Policy" in text]) == 2
+    assert len([text for text in errors if "Content Security Policy" in text]) == 2
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing(page: Path, tmp_path: Path, dark: bool) -> None:
+def test_axe_finds_no_violation(page: Path, tmp_path: Path, dark: bool) -> None:
     spec = importlib.util.find_spec("axe_playwright_python")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("axe is not installed: pip install --no-deps axe-playwright-python")
@@ -216,12 +217,12 @@ def test_axe_finds_nothing(page: Path, tmp_path: Path, dark: bool) -> None:
             "rule => [rule.id, rule.impact, rule.nodes.map(node => node.html.slice(0, 200))]))"
         )
 
-    assert looked(tmp_path, act) == []
+    assert in_browser(tmp_path, act) == []
 
 
-def test_twelve_models_by_six_probes_open_in_two_seconds(big_page: Path, tmp_path: Path) -> None:
+def test_twelve_models_open_in_two_seconds(big_page: Path, tmp_path: Path) -> None:
     async def act(browser: Browser) -> float:
-        await browser.open(big_page)  # the browser itself is warm now
+        await browser.open(big_page)  # to start the browser; not measured
         seconds = min([await browser.open(big_page) for _ in range(3)])
         print(f"{seconds:.2f} s, {big_page.stat().st_size:,} bytes")  # noqa: T201 - for `pytest -rP`
         if picture := keep("big.png"):
@@ -233,4 +234,4 @@ def test_twelve_models_by_six_probes_open_in_two_seconds(big_page: Path, tmp_pat
             assert await browser.run("document.documentElement.scrollWidth") <= width
         return seconds
 
-    assert looked(tmp_path, act) < 2.0
+    assert in_browser(tmp_path, act) < 2.0

@@ -1,4 +1,4 @@
-"""Figures and the numbers in them: where things are drawn, and that nothing is drawn over anything else."""
+"""Figures and formats: positions, labels that do not overlap, shares of groups."""
 
 import itertools
 import math
@@ -9,23 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench import probes
-from batchbench.analyze.analysis import Estimate
-from batchbench.probes.kit.probe import Reading
-from batchbench.report import axis, forest, panels, shares, words
+from batchbench.analyze.analysis import MetricEstimate
+from batchbench.probes.kit.probe import KeyMetric
+from batchbench.report import axis, forest, formats, panels, shares
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, escaped, tag
 from batchbench.report.shares import Share
 
 
-def estimate(value: float | None, half: float = 0.1) -> Estimate:
+def estimate(value: float | None, half: float = 0.1) -> MetricEstimate:
     low, high = (None, None) if value is None else (value - half, value + half)
-    return Estimate(estimate=value, se=None, low=low, high=high, compat_low=low, compat_high=high, mark=None)
+    return MetricEstimate(estimate=value, se=None, low=low, high=high, compat_low=low, compat_high=high, mark=None)
 
 
 # -- text --------------------------------------------------------------------------------------------------
 
 
-def test_only_markup_is_markup() -> None:
+def test_text_that_is_not_markup_is_escaped() -> None:
     assert tag("b", "<i>", Markup("<i></i>"), title='"') == '<b title="&quot;">&lt;i&gt;<i></i></b>'
     assert escaped("\x1b\u202e&") == "\\x1b\\u202e&amp;"
     assert tag("input", hidden=True, value=None) == "<input hidden>"
@@ -34,21 +34,21 @@ def test_only_markup_is_markup() -> None:
 @pytest.mark.parametrize(
     ("found", "shown"),
     [
-        (words.number(-0.0004), "0.000"),
-        (words.number(-0.25), "−0.250"),
-        (words.number(None), "–"),
-        (words.percent(1, 3000), "<1%"),
-        (words.percent(2999, 3000, 1), ">99.9%"),
-        (words.percent(0, 10, 1), "0%"),
-        (words.percent(10, 10, 1), "100%"),
-        (words.percent(1, 0), "–"),
-        (words.points(-0.234), "−23"),
-        (words.points(0.004), "0"),
-        (words.listed(["a", "b", "c"]), "a, b and c"),
-        (words.counted(1, "model"), "1 model"),
+        (formats.number(-0.0004), "0.000"),
+        (formats.number(-0.25), "−0.250"),
+        (formats.number(None), "–"),
+        (formats.percent(1, 3000), "<1%"),
+        (formats.percent(2999, 3000, 1), ">99.9%"),
+        (formats.percent(0, 10, 1), "0%"),
+        (formats.percent(10, 10, 1), "100%"),
+        (formats.percent(1, 0), "–"),
+        (formats.points(-0.234), "−23"),
+        (formats.points(0.004), "0"),
+        (formats.listed(["a", "b", "c"]), "a, b and c"),
+        (formats.counted(1, "model"), "1 model"),
     ],
 )
-def test_numbers_are_written_for_people(found: str, shown: str) -> None:
+def test_numbers_are_formatted_for_people(found: str, shown: str) -> None:
     assert found == shown
 
 
@@ -56,29 +56,29 @@ def test_numbers_are_written_for_people(found: str, shown: str) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
-def test_ticks_are_few_round_and_inside(low: float, span: float) -> None:
+def test_ticks_are_few_and_inside_the_axis(low: float, span: float) -> None:
     found = axis.ticks(low, low + span)
     assert 1 <= len(found) <= 8
     assert all(low - span * 1e-6 <= tick <= low + span * (1 + 1e-6) for tick in found)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.text("abcdefgh", min_size=1, max_size=20)), max_size=6))
-def test_labels_on_one_line_never_overlap(places: list[tuple[float, str]]) -> None:
-    places.sort()
+def test_labels_on_one_line_never_overlap(labels: list[tuple[float, str]]) -> None:
+    labels.sort()
     lines: dict[int, list[tuple[float, float]]] = {}
-    for (place, text), level in zip(places, axis.levels(places), strict=True):
-        lines.setdefault(level, []).append(axis.span(place, text))
+    for (position, text), line in zip(labels, axis.line_numbers(labels), strict=True):
+        lines.setdefault(line, []).append(axis.span(position, text))
     for several in lines.values():
         assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(several)))
 
 
-def test_labels_at_the_ends_lean_inwards() -> None:
+def test_labels_at_the_ends_are_anchored_inwards() -> None:
     assert [axis.anchor(place, "stereotyping") for place in (4.5, 50, 95.5)] == ["start", "middle", "end"]
     near = [(4.5, "stereotyping and anti-stereotyping"), (90.0, "unbiased")]
-    assert axis.levels(near) == [0, 1]
+    assert axis.line_numbers(near) == [0, 1]
 
 
-def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
+def test_an_axis_contains_its_data_and_stays_within_the_limits() -> None:
     assert axis.around([0.1, 0.4], (0.0, 1.0)).low == pytest.approx(0.082)
     assert axis.around([0.0, 1.0], (0.0, 1.0)) == Axis(low=0.0, high=1.0)
     assert axis.around([0.3], (0.0, 1.0)).high > 0.3
@@ -88,11 +88,11 @@ def test_an_axis_shows_its_data_and_stays_within_what_is_possible() -> None:
 
 # -- forests -----------------------------------------------------------------------------------------------
 
-READING = next(r for r in probes.load("hiring_an").readings if r.metric == "diff_acceptance_rate")
+ACCEPTANCE = next(m for m in probes.load("hiring_an").key_metrics if m.name == "diff_acceptance_rate")
 
 
 def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
-    found = forest.forest(READING, [("c", estimate(None)), ("b", estimate(0.2)), ("a", estimate(-0.3))])
+    found = forest.forest(ACCEPTANCE, [("c", estimate(None)), ("b", estimate(0.2)), ("a", estimate(-0.3))])
     order = [found.inside.index(f">{name}<") for name in "abc"]
     assert order == sorted(order)
     assert found.label.endswith("a −0.300, 95 % interval −0.400 to −0.200; b 0.200, 95 % interval 0.100 to 0.300; c –.")
@@ -100,17 +100,17 @@ def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
 
 
 @pytest.mark.parametrize("name", probes.names())
-def test_every_reading_of_every_probe_can_be_drawn(name: str) -> None:
-    for reading in probes.load(name).readings:
+def test_every_key_metric_of_every_probe_can_be_drawn(name: str) -> None:
+    for metric in probes.load(name).key_metrics:
         for values in ([], [estimate(None)], [estimate(0.0, 0.0)], [estimate(0.01, 0.001), estimate(0.99, 0.02)]):
-            figure = forest.forest(reading, [(f"model {n}", value) for n, value in enumerate(values)])
+            figure = forest.forest(metric, [(f"model {n}", value) for n, value in enumerate(values)])
             assert figure.height > 0
             assert "nan" not in figure.inside
             assert "inf" not in figure.inside
 
 
 def test_a_metric_without_marks_and_references_can_be_drawn() -> None:
-    bare = Reading(metric="m", harm="h", meaning="what it means", references={})
+    bare = KeyMetric(name="m", harm="h", meaning="what it means", references={})
     assert "<circle" in forest.forest(bare, [("a", estimate(3.0))]).inside
 
 
@@ -170,7 +170,7 @@ def test_the_line_through_a_scatter_has_the_slope_of_the_metric() -> None:
 
 
 @given(st.floats(0, 1), st.integers(1, 10**6))
-def test_wilson_surrounds_the_share_and_never_leaves_what_is_possible(share: float, items: int) -> None:
+def test_wilsons_interval_contains_the_share_and_stays_between_0_and_1(share: float, items: int) -> None:
     low, high = shares.wilson(share, items)
     assert 0 <= low <= share + 1e-12
     assert share - 1e-12 <= high <= 1
@@ -186,7 +186,7 @@ def test_every_probe_has_views_of_its_groups(name: str) -> None:
         assert view.label is None or view.label in probe.labels
 
 
-def test_dots_of_all_series_are_drawn_and_read_aloud() -> None:
+def test_dots_of_all_series_are_drawn_and_described() -> None:
     several = [
         Share(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
         for series, share in {"male": 0.6, "female": 0.4}.items()
@@ -194,5 +194,5 @@ def test_dots_of_all_series_are_drawn_and_read_aloud() -> None:
     figure = panels.dots("a model", ["high"], ["male", "female"], several, 1.0, {"male": "men"})
     assert figure.inside.count('class="dot ') == 2
     assert figure.label == "a model. high: men 60%, female 40%."
-    assert panels.ceiling(several) == 0.8
-    assert math.isclose(panels.together([figure] * 4, None).height, 2 * (figure.height + 12))
+    assert panels.scale_end(several) == 0.8
+    assert math.isclose(panels.combined([figure] * 4, None).height, 2 * (figure.height + 12))

@@ -1,4 +1,4 @@
-"""The report without a browser: it is whole, safe, honest and the same every time."""
+"""The report without a browser: it is complete, safe, correct and the same every time."""
 
 import csv
 import gzip
@@ -17,7 +17,8 @@ import pytest
 from batchbench import probes, report
 from batchbench.core.store import Store
 from batchbench.core.text import BIDI
-from batchbench.report import gather, paper, style, tables
+from batchbench.report import gather, style, tables
+from batchbench.report.files import files_folder
 from batchbench.report.shares import views
 from tests.conftest import Run
 from tests.report.conftest import HOSTILE, MODELS, PROBES, folder_of, read
@@ -26,7 +27,7 @@ VOID = {"meta", "input", "br", "wbr", "col"}
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it: elements in order, and their text; complains about what is not closed."""
+    """A page as a browser reads it: elements in order, and their text. Every element must be closed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -60,10 +61,10 @@ class Page(HTMLParser):
         return "".join(text for place, text in self.texts if place not in ("script", "style"))
 
 
-# -- one file that asks nothing of anybody -----------------------------------------------------------------
+# -- one file without any external resource ----------------------------------------------------------------
 
 
-def test_nothing_is_fetched_from_anywhere(page: Path, hostile_page: Path) -> None:
+def test_a_page_loads_nothing_from_elsewhere(page: Path, hostile_page: Path) -> None:
     for found in (Page(page), Page(hostile_page)):
         assert {name for name, _ in found.elements}.isdisjoint(
             {"link", "img", "iframe", "object", "embed", "form", "base", "image", "use", "foreignobject"}
@@ -85,7 +86,7 @@ def test_the_policy_names_the_only_style_and_the_only_script(page: Path) -> None
         f"default-src 'none'; style-src {style.hashed(sheet)}; script-src {style.hashed(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    # The policy has to come before what it is to govern.
+    # The policy applies only to elements after it.
     names = [name for name, _ in found.elements]
     assert names.index("meta") < names.index("style") < names.index("script")
 
@@ -95,14 +96,14 @@ def test_the_same_analyses_give_the_same_bytes_wherever_they_are(runs_home: Path
     store = Store(tmp_path / "moved")
     again = report.build(store, gather.analysed(store)[::-1], tmp_path / "elsewhere" / "report.html")
     assert again.read_bytes() == page.read_bytes()
-    for path in paper.folder(page).rglob("*.*"):
-        assert path.read_bytes() == (paper.folder(again) / path.relative_to(paper.folder(page))).read_bytes(), path
+    for path in files_folder(page).rglob("*.*"):
+        assert path.read_bytes() == (files_folder(again) / path.relative_to(files_folder(page))).read_bytes(), path
     assert str(runs_home) not in page.read_text()
 
 
-def test_twelve_models_by_six_probes_stay_under_three_megabytes(big_page: Path) -> None:
-    assert big_page.stat().st_size < 3_000_000
-    assert len(re.findall(r"<svg[^>]*role=\"img\"", big_page.read_text())) > 12 * 6
+def test_twelve_models_stay_under_half_a_megabyte_for_each_probe(big_page: Path) -> None:
+    assert big_page.stat().st_size < 500_000 * len(PROBES)
+    assert len(re.findall(r"<svg[^>]*role=\"img\"", big_page.read_text())) > 12 * len(PROBES)
 
 
 # -- what it shows -----------------------------------------------------------------------------------------
@@ -111,22 +112,21 @@ def test_twelve_models_by_six_probes_stay_under_three_megabytes(big_page: Path) 
 def test_every_metric_view_and_probe_has_its_figure(page: Path) -> None:
     found = Page(page)
     labels = [attributes["aria-label"] or "" for attributes in found.all("svg") if attributes.get("role") == "img"]
-    files = {path.name for path in (paper.folder(page) / "figures").iterdir()}
+    files = {path.name for path in (files_folder(page) / "figures").iterdir()}
     for name in PROBES:
         probe = probes.load(name)
-        start = (
-            f"{name.replace('_', '-')}--data-sample{'--form-question' * ('form' in probe.params.__struct_fields__)}-"
-        )
-        for reading in probe.readings:
-            forest = next(label for label in labels if label.startswith(f"{reading.metric}, {reading.meaning}"))
+        changed = getattr(probe.params(), "form", "question") != "question"  # the form that chat models are asked in
+        start = f"{name.replace('_', '-')}--data-sample{'--form-question' * changed}-"
+        for metric in probe.key_metrics:
+            forest = next(label for label in labels if label.startswith(f"{metric.name}, {metric.meaning}"))
             assert all(model in forest for model in MODELS)
-            assert f"{start}-{reading.metric}.svg" in files
+            assert f"{start}-{metric.name}.svg" in files
         for view in views(probe):
             assert view.title in found.text
             assert f"{start}-by-{view.rows}.svg" in files
 
 
-def test_the_headline_table_shows_what_the_analyses_say(runs_home: Path, page: Path) -> None:
+def test_the_headline_table_agrees_with_the_analyses(runs_home: Path, page: Path) -> None:
     text = page.read_text()
     table = text[text.index('id="glance-table"') : text.index("</table>")]
     for probe in PROBES:
@@ -141,25 +141,25 @@ def test_the_headline_table_shows_what_the_analyses_say(runs_home: Path, page: P
                 assert f"{chip}{shown}<" in table
 
 
-def test_a_model_nobody_could_read_has_no_value_and_no_mark(page: Path, runs_home: Path) -> None:
+def test_a_model_without_readable_answers_has_no_value_and_no_mark(page: Path, runs_home: Path) -> None:
     analysis, _ = read(runs_home, "isear", "sim:refusing")
-    assert analysis.metrics["max_diff"].mark == "A"  # as GenderBench has it: a sum over nothing
-    rows = list(csv.DictReader(io.StringIO((paper.folder(page) / "metrics.csv").read_text())))
+    assert analysis.metrics["max_diff"].mark == "A"  # as in GenderBench: a sum over no answers is 0
+    rows = list(csv.DictReader(io.StringIO((files_folder(page) / "metrics.csv").read_text())))
     assert any(row["model"] == "sim:refusing" and row["metric"] == "max_diff" and row["mark"] == "A" for row in rows)
-    shown = (paper.folder(page) / "headline.md").read_text()
+    shown = (files_folder(page) / "headline.md").read_text()
     assert re.search(r"isear \(data=sample\) \| max_diff \| sim:refusing \| – \| – \| – \|", shown)
     forest = next(label for label in re.findall(r'aria-label="(max_diff,[^"]*)"', page.read_text()))
     assert re.search(r"sim:refusing –\.", forest)
 
 
-def test_stamps_are_on_everything_that_can_be_passed_on(page: Path) -> None:
+def test_stamps_are_on_the_page_and_on_every_figure_and_table(page: Path) -> None:
     text = Page(page).text
     for stamp in ("EMULATED", "SAMPLE DATA", "UNFINISHED"):
         assert stamp in text
-    for path in paper.folder(page).rglob("*.svg"):
+    for path in files_folder(page).rglob("*.svg"):
         assert "EMULATED · SAMPLE DATA" in path.read_text(), path
     for name in ("headline.md", "headline.tex", "runs.csv", "report.json"):
-        content = (paper.folder(page) / name).read_text()
+        content = (files_folder(page) / name).read_text()
         assert "EMULATED; SAMPLE DATA" in content or '"EMULATED","SAMPLE DATA"' in content
         assert "UNFINISHED" in content
 
@@ -167,14 +167,14 @@ def test_stamps_are_on_everything_that_can_be_passed_on(page: Path) -> None:
 def test_missing_answers_are_shown_by_group(page: Path) -> None:
     text = Page(page).text
     assert text.count("Missing answers by group") == len(PROBES)
-    rows = list(csv.DictReader(io.StringIO((paper.folder(page) / "missing.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((files_folder(page) / "missing.csv").read_text())))
     unfinished = [row for row in rows if row["model"] == "sim:random" and row["stratum"] == "race"]
     assert sum(int(row["asked"]) for row in unfinished) == 600
     assert sum(int(row["absent"]) for row in unfinished) > 0
 
 
 def test_costs_are_estimated_spent_and_dated(page: Path, runs_home: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO((paper.folder(page) / "costs.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((files_folder(page) / "costs.csv").read_text())))
     assert len(rows) == len(gather.analysed(Store(runs_home)))
     for row in rows:
         spent, each = float(row["spent_usd"]), float(row["usd_per_1000_answers"])
@@ -182,11 +182,11 @@ def test_costs_are_estimated_spent_and_dated(page: Path, runs_home: Path) -> Non
         assert float(row["estimated_usd"]) > 0
         assert row["prices"] == "emulator"
     text = Page(page).text
-    assert "nobody was charged" in text
+    assert "no money was spent on them" in text
     assert "Prices: emulator." in text
 
 
-def test_sample_answers_of_every_label_are_there_to_be_looked_at(page: Path, runs_home: Path) -> None:
+def test_the_page_shows_sample_answers_of_every_label(page: Path, runs_home: Path) -> None:
     analysis, _ = read(runs_home, "gest", "sim:anthropic/random")
     assert {example.label for example in analysis.examples} == {"male", "female", "neither"}
     assert all(1 <= sum(e.label == label for e in analysis.examples) <= 3 for label in ("male", "female", "neither"))
@@ -234,36 +234,36 @@ def test_hostile_text_stays_text(hostile_page: Path) -> None:
     assert "\\u202egnp.exe\\u2066" in found.text
 
 
-def test_no_file_of_a_report_can_move_a_cursor_or_turn_a_line_round(hostile_page: Path) -> None:
-    for path in [hostile_page, *(p for p in paper.folder(hostile_page).rglob("*") if p.is_file())]:
+def test_no_file_of_a_report_has_control_or_bidi_characters(hostile_page: Path) -> None:
+    for path in [hostile_page, *(p for p in files_folder(hostile_page).rglob("*") if p.is_file())]:
         if path.suffix != ".png":
             letters = set(path.read_text())
             assert not letters & {"\x1b", "\x07", *BIDI}, path
 
 
-def test_spreadsheets_compute_nothing(hostile_page: Path) -> None:
-    for path in paper.folder(hostile_page).glob("*.csv"):
+def test_no_cell_of_a_csv_file_is_a_formula(hostile_page: Path) -> None:
+    for path in files_folder(hostile_page).glob("*.csv"):
         for row in csv.reader(io.StringIO(path.read_text())):
             for value in row:
                 assert re.fullmatch(r"-?[\d.]+(e-?\d+)?", value) or not value.lstrip(" ").startswith(tables.FORMULA), (
                     path,
                     value,
                 )
-    text = (paper.folder(hostile_page) / "examples.csv").read_text()
+    text = (files_folder(hostile_page) / "examples.csv").read_text()
     assert "'=cmd" in text
 
 
 def test_latex_and_markdown_are_escaped(hostile_page: Path) -> None:
-    latex = (paper.folder(hostile_page) / "headline.tex").read_text()
+    latex = (files_folder(hostile_page) / "headline.tex").read_text()
     assert r"\textbackslash{}input\{/etc/passwd\} \& 100\% \$x\_1\$ \textbar{}" in latex
     assert "\\input" not in latex
-    markdown = (paper.folder(hostile_page) / "headline.md").read_text()
+    markdown = (files_folder(hostile_page) / "headline.md").read_text()
     assert "\\<script\\>" in markdown
     assert {line.replace("\\|", "").count("|") for line in markdown.splitlines()} == {8}
 
 
 def test_figures_are_well_formed_and_hold_no_script(hostile_page: Path, page: Path) -> None:
-    for path in [*paper.folder(hostile_page).rglob("*.svg"), *paper.folder(page).rglob("*.svg")]:
+    for path in [*files_folder(hostile_page).rglob("*.svg"), *files_folder(page).rglob("*.svg")]:
         tree = ElementTree.fromstring(path.read_text())  # noqa: S314 - our own file
         assert {element.tag.rpartition("}")[2] for element in tree.iter()} <= {
             *("svg", "title", "desc", "style", "rect", "text", "tspan", "g", "line", "circle", "path"),
@@ -274,14 +274,14 @@ def test_figures_are_well_formed_and_hold_no_script(hostile_page: Path, page: Pa
 # -- the files beside the page -----------------------------------------------------------------------------
 
 
-def test_the_page_holds_the_tables_themselves(page: Path) -> None:
+def test_the_downloads_in_the_page_are_the_files_beside_it(page: Path) -> None:
     for attributes in Page(page).all("a"):
         if name := attributes.get("download"):
             _, _, data = (attributes["href"] or "").partition(",")
             if name.endswith(".csv"):
-                assert unquote_to_bytes(data) == (paper.folder(page) / name).read_bytes()
+                assert unquote_to_bytes(data) == (files_folder(page) / name).read_bytes()
             else:
-                whole = json.loads((paper.folder(page) / "report.json").read_bytes())
+                whole = json.loads((files_folder(page) / "report.json").read_bytes())
                 embedded = json.loads(gzip.decompress(b64decode(data)))
                 assert [r["analysis"]["metrics"] for r in embedded["results"]] == [
                     r["analysis"]["metrics"] for r in whole["results"]
@@ -289,8 +289,8 @@ def test_the_page_holds_the_tables_themselves(page: Path) -> None:
                 assert not any(result["analysis"]["examples"] for result in embedded["results"])
 
 
-def test_the_json_twin_says_what_the_analyses_say(page: Path, runs_home: Path) -> None:
-    document = json.loads((paper.folder(page) / "report.json").read_bytes())
+def test_report_json_agrees_with_the_analyses(page: Path, runs_home: Path) -> None:
+    document = json.loads((files_folder(page) / "report.json").read_bytes())
     assert document["format"] == 1
     assert len(document["results"]) == len(gather.analysed(Store(runs_home)))
     for entry in document["results"]:
@@ -300,28 +300,28 @@ def test_the_json_twin_says_what_the_analyses_say(page: Path, runs_home: Path) -
         assert entry["cost"]["spent"] > 0
         assert entry["provenance"]["data"]
     assert sorted(document["files"]) == sorted(
-        str(path.relative_to(paper.folder(page)))
-        for path in paper.folder(page).rglob("*")
+        str(path.relative_to(files_folder(page)))
+        for path in files_folder(page).rglob("*")
         if path.is_file() and path.name != "report.json"
     )
 
 
-def test_a_new_report_leaves_nothing_of_the_last_one_and_nothing_of_others_out(runs_home: Path, tmp_path: Path) -> None:
+def test_a_new_report_removes_the_last_ones_files_and_no_others(runs_home: Path, tmp_path: Path) -> None:
     store = Store(runs_home)
     out = tmp_path / "report.html"
     report.build(store, gather.analysed(store), out)
-    (paper.folder(out) / "mine.txt").write_text("keep me")
+    (files_folder(out) / "mine.txt").write_text("keep me")
     report.build(store, [folder_of(runs_home, "gest", "sim:unbiased")], out)
-    left = {path.name for path in (paper.folder(out) / "figures").iterdir()}
+    left = {path.name for path in (files_folder(out) / "figures").iterdir()}
     assert {name.partition("-")[0] for name in left} == {"gest"}
-    assert (paper.folder(out) / "mine.txt").read_text() == "keep me"
+    assert (files_folder(out) / "mine.txt").read_text() == "keep me"
 
 
-def test_png_figures_are_made_where_the_converter_is(runs_home: Path, tmp_path: Path) -> None:
+def test_png_figures_are_written_if_the_converter_is_installed(runs_home: Path, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     store = Store(runs_home)
     out = report.build(store, [folder_of(runs_home, "gest", "sim:unbiased")], tmp_path / "report.html")
-    pictures = list((paper.folder(out) / "figures").glob("*.png"))
+    pictures = list((files_folder(out) / "figures").glob("*.png"))
     assert pictures
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
@@ -332,19 +332,19 @@ def test_png_figures_are_made_where_the_converter_is(runs_home: Path, tmp_path: 
 def test_the_command_reports_every_analysed_run(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
     ran = batchbench("report", "--home", runs_home, "--out", tmp_path / "r.html", "--json")
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    assert said["report"] == str(tmp_path / "r.html")
-    assert len(said["runs"]) == len(PROBES) * len(MODELS) + 1
+    output = json.loads(ran.stdout)
+    assert output["report"] == str(tmp_path / "r.html")
+    assert len(output["runs"]) == len(PROBES) * len(MODELS) + 1
     assert (tmp_path / "r-files" / "report.json").is_file()
 
 
-def test_the_command_reports_what_was_chosen(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_the_command_reports_the_chosen_runs(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
     words = ["report", "gest", "--model", "sim:unbiased", "--home", runs_home, "-o", tmp_path / "r.html", "--json"]
-    said = json.loads(batchbench(*words).stdout)
-    assert [Path(run).parent.name.partition("-")[0] for run in said["runs"]] == ["gest"]
+    output = json.loads(batchbench(*words).stdout)
+    assert [Path(run).parent.name.partition("-")[0] for run in output["runs"]] == ["gest"]
     folder = folder_of(runs_home, "isear", "sim:unbiased")
-    said = json.loads(batchbench("report", "--model", folder, "--home", runs_home, "-o", tmp_path / "s.html", "--json").stdout)  # fmt: skip  # noqa: E501
-    assert said["runs"] == [str(folder)]
+    output = json.loads(batchbench("report", "--model", folder, "--home", runs_home, "-o", tmp_path / "s.html", "--json").stdout)  # fmt: skip  # noqa: E501
+    assert output["runs"] == [str(folder)]
 
 
 @pytest.mark.parametrize(
@@ -362,14 +362,14 @@ def test_mistakes_are_explained_in_one_line(runs_home: Path, batchbench: Run, wo
     assert ran.stderr.count("\n") == 1
 
 
-def test_an_empty_home_has_nothing_to_report(tmp_path: Path, batchbench: Run) -> None:
+def test_a_report_about_an_empty_home_is_refused(tmp_path: Path, batchbench: Run) -> None:
     ran = batchbench("report", "--home", tmp_path, "--json")
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["exit_code"] == 2
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_damaged_analysis_is_named(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_the_error_names_a_damaged_analysis(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
     for file in ("metrics.json", "cells.parquet"):
         shutil.copytree(folder_of(runs_home, "gest", "sim:unbiased"), tmp_path / file)
         (tmp_path / file / file).write_bytes(b"{")
@@ -379,7 +379,7 @@ def test_a_damaged_analysis_is_named(runs_home: Path, tmp_path: Path, batchbench
         assert ran.stderr.count("\n") == 1
 
 
-def test_answers_that_came_after_the_analysis_are_told_of(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
+def test_an_analysis_older_than_the_last_answers_is_stamped(runs_home: Path, tmp_path: Path, batchbench: Run) -> None:
     home = tmp_path / "home"
     shutil.copytree(runs_home, home, ignore=shutil.ignore_patterns("emulator"))
     more = ["run", "gest", "--set", "data=sample", "--model", "sim:unbiased", "--repetitions", "2", "--home", home]

@@ -9,7 +9,8 @@ from batchbench.cli import options, output
 from batchbench.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from batchbench.analyze.analysis import Analysis, Comparison
+    from batchbench.analyze.analysis import Analysis
+    from batchbench.analyze.compare import Comparison
 
 DESCRIPTION = """\
 Read the answers of runs, or of a file, and print every metric of the probe with its 95 % interval, its mark and

@@ -36,7 +36,8 @@ def add(commands: options.Subparsers) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Show the catalogue."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE
+    from batchbench.compile.data_cache import missing_files
 
     store = options.store(args)
     rows = [
@@ -45,9 +46,9 @@ def run_list(args: argparse.Namespace) -> int:
             "about": dataset.about,
             "licence": dataset.licence,
             "source": str(dataset.source),
-            "here": not catalogue.missing(store, dataset),
+            "here": not missing_files(store, dataset),
         }
-        for dataset in catalogue.CATALOGUE.values()
+        for dataset in CATALOGUE.values()
     ]
     if args.json:
         output.show_json(rows)
@@ -56,7 +57,7 @@ def run_list(args: argparse.Namespace) -> int:
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
         output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
-        sources = dict.fromkeys(str(dataset.source) for dataset in catalogue.CATALOGUE.values())
+        sources = dict.fromkeys(str(dataset.source) for dataset in CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
             output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
@@ -65,14 +66,15 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_pull(args: argparse.Namespace) -> int:
     """Fetch what is missing."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import missing_files, pull_dataset
 
     store = options.store(args)
     pulled = []
-    for name in args.names or catalogue.CATALOGUE:
-        dataset = catalogue.find(name)
-        if catalogue.missing(store, dataset):
-            catalogue.pull(store, dataset, Terminal(quiet=args.quiet).note)
+    for name in args.names or CATALOGUE:
+        dataset = find_dataset(name)
+        if missing_files(store, dataset):
+            pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
         output.show_json({"pulled": pulled})
@@ -83,9 +85,10 @@ def run_pull(args: argparse.Namespace) -> int:
 
 def run_add(args: argparse.Namespace) -> int:
     """Use a file from disk."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import find_dataset
+    from batchbench.compile.data_cache import add_file
 
-    added = catalogue.add(options.store(args), catalogue.find(args.name), args.file, trust=args.trust)
+    added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
         output.show_json({"dataset": args.name, "added": added})
     else:
@@ -95,13 +98,14 @@ def run_add(args: argparse.Namespace) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Check every local file."""
-    from batchbench.compile import catalogue
+    from batchbench.compile.catalogue import CATALOGUE, find_dataset
+    from batchbench.compile.data_cache import verify_dataset
 
     store = options.store(args)
     verified: list[str] = []
     missing: list[str] = []
-    for name in args.names or catalogue.CATALOGUE:
-        (verified if catalogue.verify(store, catalogue.find(name)) else missing).append(name)
+    for name in args.names or CATALOGUE:
+        (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
     if args.json:
         output.show_json({"verified": verified, "missing": missing})
     else:

@@ -100,9 +100,9 @@ def _settings(args: argparse.Namespace) -> "Settings":
     import secrets
 
     from batchbench.core.money import parse_price
-    from batchbench.emulator.faults import read_rules
+    from batchbench.emulator.faults.rules import read_rules
     from batchbench.emulator.server.context import Settings
-    from batchbench.emulator.server.limits import Delays, Limits
+    from batchbench.emulator.server.limits import Delays, EmulatorLimits
 
     if not 0 <= args.port <= 65_535:
         raise UsageError(f"--port {args.port} is not a port: give a number from 0 to 65535")
@@ -117,7 +117,7 @@ def _settings(args: argparse.Namespace) -> "Settings":
         token=os.environ.get(TOKEN_VARIABLE) or "emu-" + secrets.token_hex(16),
         port=args.port,
         seed=args.seed,
-        limits=_with_overrides(Limits, args.limit, "limit"),
+        limits=_with_overrides(EmulatorLimits, args.limit, "limit"),
         delays=_with_overrides(Delays, args.delay, "delay"),
         price=parse_price(args.price),
         rules=read_rules(args.faults) if args.faults else [],

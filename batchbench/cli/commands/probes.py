@@ -51,7 +51,7 @@ def _card(args: argparse.Namespace) -> int:
                 "parameters": {name: {"default": default, "values": values} for name, default, values in parameters},
                 "labels": probe.labels,
                 "strata": probe.strata,
-                "readings": probe.readings,
+                "readings": probe.key_metrics,
                 "sample_k": probe.sample_k,
                 "max_tokens": probe.max_tokens,
             }

@@ -1,1 +1,1 @@
-"""The providers' wire formats, one package each."""
+"""The wire formats of the emulated APIs."""

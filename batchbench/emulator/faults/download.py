@@ -1,78 +1,63 @@
-"""Playing the faults that damage a download: cuts, compression, framing, speed, ranges."""
+"""Apply the faults that damage a download: cuts, compression, framing, speed, ranges."""
 
 import asyncio
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import web
 
-from batchbench.emulator.faults import Fired
-from batchbench.emulator.faults.http import drop, hold, pour
-from batchbench.emulator.server.clock import Clock
+from batchbench.emulator.faults.http import close_connection, keep_waiting, write_in_steps
+from batchbench.emulator.faults.rules import ActiveFault
+from batchbench.emulator.server.clock import VirtualClock
 
 SLOW_STEP = 0.3  # seconds between two bytes
 
 
-async def play(fired: Fired, request: web.Request, path: Path, clock: Clock) -> web.StreamResponse:
-    """Send a result file the way the fault says. A faulted file is read whole: faults are for small ones."""
+async def send_damaged(fault: ActiveFault, request: web.Request, path: Path, clock: VirtualClock) -> web.StreamResponse:
+    """Send a result file with a fault. Reads the whole file into memory, so faults are for small files."""
     body = await asyncio.to_thread(path.read_bytes)
-    half = len(body) // 2
-    match fired.fault.name:
-        case "cut-length":
-            return await drop(request, _head(f"content-length: {len(body)}") + body[:half])
-        case "cut-chunked":
-            return await drop(request, _head("transfer-encoding: chunked") + b"%x\r\n" % len(body) + body[:half])
-        case "cut-line":
-            return await drop(request, _head("connection: close") + body[: line_cut(body)])
-        case "cut-mid-line":
-            return await drop(request, _head("connection: close") + body[: middle_of_line(body)])
-        case "cut-utf8":
-            return await drop(request, _head("connection: close") + character_cut(body))
-        case "gzip-bomb":
-            return await drop(
-                request, _head("content-encoding: gzip", "connection: close") + await asyncio.to_thread(bomb)
-            )
+    if fault.name in _RAW_REPLIES:
+        return await close_connection(request, await asyncio.to_thread(_RAW_REPLIES[fault.name], body))
+    match fault.name:
         case "endless":
             return await _endless(request)
-        case "huge-length":
-            return await drop(request, _head(f"content-length: {10**12}") + body)
         case "slow":
             return await _slow(request, body)
         case "stall":
-            transport = request.transport
-            if transport is not None:
-                transport.write(_head(f"content-length: {len(body)}"))
-            await hold(request, fired.seconds, clock)
-            return await drop(request)
-        case "range-ignored":
-            return web.Response(body=body, content_type="application/octet-stream")
-        case "range-416" | "range-wrong" if "range" in request.headers:
-            return _range(fired.fault.name, body)
-        case "range-416" | "range-wrong":
+            if request.transport is not None:
+                request.transport.write(_head(f"content-length: {len(body)}"))
+            await keep_waiting(request, fault.seconds, clock)
+            return await close_connection(request)
+        case "range-416" if "range" in request.headers:
+            return web.Response(status=416, headers={"content-range": f"bytes */{len(body)}"})
+        case "range-wrong" if "range" in request.headers:
+            headers = {"content-range": f"bytes 7-{len(body) - 1}/{len(body)}"}
+            return web.Response(status=206, body=body[7:], headers=headers, content_type="application/octet-stream")
+        case "range-ignored" | "range-416" | "range-wrong":
             return web.Response(body=body, content_type="application/octet-stream")
         case name:
             data, encoding = encoded(name, body)
-            return web.Response(
-                body=data, headers={"content-encoding": encoding}, content_type="application/octet-stream"
-            )
+            headers = {"content-encoding": encoding}
+            return web.Response(body=data, headers=headers, content_type="application/octet-stream")
 
 
 def line_cut(body: bytes) -> int:
-    """Where the first half of a file ends, at the end of a line."""
+    """The last end of a line in the first half of a file."""
     return body.rfind(b"\n", 0, max(1, len(body) // 2)) + 1
 
 
 def middle_of_line(body: bytes) -> int:
-    """The middle of the line that follows the first half of a file: far enough for it to say whose it is."""
+    """The middle of the line after `line_cut`, far enough to contain its custom id."""
     start = line_cut(body)
     end = body.find(b"\n", start)
     return start + max(1, (end - start) // 2)
 
 
 def character_cut(body: bytes) -> bytes:
-    """Half a file that ends inside a character of several bytes."""
+    """About half of a file, ending inside a character of several bytes."""
     for at in range(len(body) // 2, len(body)):
         if body[at] >= 0xC0:
             return body[: at + 1]
@@ -96,7 +81,7 @@ def encoded(name: str, body: bytes) -> tuple[bytes, str]:
 
 
 def bomb(size: int = 1 << 30) -> bytes:
-    """`size` spaces as gzip, about a thousandth of it; one packed megabyte repeated, so it is made in no time."""
+    """`size` spaces as gzip, about a thousandth of the size. Fast: it compresses one megabyte and repeats it."""
     spaces = b" " * (1 << 20)
     packer = zlib.compressobj(9, wbits=-15)
     packed = packer.compress(spaces) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -112,7 +97,7 @@ async def _endless(request: web.Request) -> web.Response:
     if transport is not None:
         transport.write(_head("connection: close"))
         while not transport.is_closing():
-            await pour(transport, b'{"endless": true}\n' * 4_000)
+            await write_in_steps(transport, b'{"endless": true}\n' * 4_000)
             await asyncio.sleep(0)
     return web.Response()
 
@@ -130,13 +115,22 @@ async def _slow(request: web.Request, body: bytes) -> web.Response:
     return web.Response()
 
 
-def _range(name: str, body: bytes) -> web.Response:
-    if name == "range-416":
-        return web.Response(status=416, headers={"content-range": f"bytes */{len(body)}"})
-    headers = {"content-range": f"bytes 7-{len(body) - 1}/{len(body)}"}
-    return web.Response(status=206, body=body[7:], headers=headers, content_type="application/octet-stream")
-
-
 def _head(*headers: str) -> bytes:
     lines = ("HTTP/1.1 200 OK", "content-type: application/octet-stream", *headers)
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def _half(body: bytes) -> bytes:
+    return body[: len(body) // 2]
+
+
+# The bytes to send before the connection closes.
+_RAW_REPLIES: dict[str, Callable[[bytes], bytes]] = {
+    "cut-length": lambda body: _head(f"content-length: {len(body)}") + _half(body),
+    "cut-chunked": lambda body: _head("transfer-encoding: chunked") + b"%x\r\n" % len(body) + _half(body),
+    "cut-line": lambda body: _head("connection: close") + body[: line_cut(body)],
+    "cut-mid-line": lambda body: _head("connection: close") + body[: middle_of_line(body)],
+    "cut-utf8": lambda body: _head("connection: close") + character_cut(body),
+    "gzip-bomb": lambda _body: _head("content-encoding: gzip", "connection: close") + bomb(),
+    "huge-length": lambda body: _head(f"content-length: {10**12}") + body,
+}

@@ -1,4 +1,4 @@
-"""Playing the faults that replace or damage a whole HTTP reply."""
+"""Apply the faults that replace or damage a whole HTTP reply."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,12 @@ from email.utils import formatdate
 
 from aiohttp import web
 
-from batchbench.emulator.faults import Fired, catalogue
-from batchbench.emulator.jobs.answers import Problem
+from batchbench.emulator.faults import catalogue
+from batchbench.emulator.faults.rules import ActiveFault
+from batchbench.emulator.jobs.answers import ErrorInfo
 from batchbench.emulator.ledger.events import Dialect
-from batchbench.emulator.server.clock import Clock
-from batchbench.emulator.server.replies import error
+from batchbench.emulator.server.clock import VirtualClock
+from batchbench.emulator.server.responses import error_response
 
 HTML = b"<!DOCTYPE html>\n<html><head><title>%s</title></head><body><center><h1>%s</h1></center></body></html>\n"
 
@@ -25,7 +26,7 @@ _STATUS_MESSAGES = {
     529: ("Overloaded", "server_is_overloaded"),
 }
 
-_RAW = {
+_RAW_REPLIES = {
     "bad-status-line": b"ICY 200 maybe\r\n\r\n{}",
     "http09": b'{"id": "no header came before this"}\n',
     "huge-header": b"HTTP/1.1 200 OK\r\nx-huge: " + b"h" * 100_000 + b"\r\ncontent-length: 2\r\n\r\n{}",
@@ -35,34 +36,36 @@ _RAW = {
 }
 
 
-async def play(fired: Fired, dialect: Dialect, request: web.Request, clock: Clock) -> web.StreamResponse:
-    """The reply that a fault gives, whether or not the server has acted."""
-    name = fired.fault.name
+async def faulty_reply(
+    fault: ActiveFault, dialect: Dialect, request: web.Request, clock: VirtualClock
+) -> web.StreamResponse:
+    """The reply of a fault. The caller decides whether the server acts before it."""
+    name = fault.name
     request_id = str(request["request_id"])
     if name.startswith("redirect-"):
-        return _redirect(int(name.removeprefix("redirect-")), fired, request)
+        return _redirect(int(name.removeprefix("redirect-")), fault, request)
     if name in catalogue.RATE_LIMITS:
         header = catalogue.RATE_LIMITS[name][0]
-        return error(dialect, _rate_limited(dialect), request_id, _header(header, clock))
+        return error_response(dialect, _rate_limited(dialect), request_id, _header(header, clock))
     if name in catalogue.REFUSALS:
         refusal = catalogue.REFUSALS[name][1]
         if name == "413-html":
             return html(413)
         key = request.headers.get("authorization") or request.headers.get("x-api-key") or ""
         message = refusal.message or f"Incorrect API key provided: {key.removeprefix('Bearer ')}."
-        return error(dialect, _refused(refusal, message), request_id, _header(refusal.retry_after, clock))
+        return error_response(dialect, _refused(refusal, message), request_id, _header(refusal.retry_after, clock))
     if name == "400-cannot-find-file":
         message = "Cannot find file, or project proj_emulator does not have access to it."
-        return error(dialect, Problem(400, message, "invalid_request_error"), request_id)
-    return await _replaced(name.rpartition("-")[0], fired, dialect, request, clock)
+        return error_response(dialect, ErrorInfo(400, message, "invalid_request_error"), request_id)
+    return await _replacement(name.rpartition("-")[0], fault, dialect, request, clock)
 
 
-async def _replaced(
-    what: str, fired: Fired, dialect: Dialect, request: web.Request, clock: Clock
+async def _replacement(
+    reply: str, fault: ActiveFault, dialect: Dialect, request: web.Request, clock: VirtualClock
 ) -> web.StreamResponse:
-    match what:
+    match reply:
         case "502" | "520":
-            return html(int(what))
+            return html(int(reply))
         case "html":
             return html(200)
         case "empty":
@@ -72,18 +75,18 @@ async def _replaced(
         case "other-json":
             return web.Response(body=b'["what", 1, "did not expect"]', content_type="application/json")
         case "reset":
-            return await drop(request, reset=True)
+            return await close_connection(request, reset=True)
         case "close":
-            return await drop(request)
+            return await close_connection(request)
         case "hang":
-            await hold(request, fired.seconds, clock)
-            return await drop(request)
-        case _ if what in _RAW:
-            return await drop(request, _RAW[what])
+            await keep_waiting(request, fault.seconds, clock)
+            return await close_connection(request)
+        case _ if reply in _RAW_REPLIES:
+            return await close_connection(request, _RAW_REPLIES[reply])
         case _:
-            message, code = _STATUS_MESSAGES[int(what)]
-            problem = Problem(int(what), message, "server_error", code)
-            return error(dialect, problem, str(request["request_id"]))
+            message, code = _STATUS_MESSAGES[int(reply)]
+            info = ErrorInfo(int(reply), message, "server_error", code)
+            return error_response(dialect, info, str(request["request_id"]))
 
 
 def html(status: int) -> web.Response:
@@ -91,16 +94,16 @@ def html(status: int) -> web.Response:
     return web.Response(body=HTML % (title.encode(), title.encode()), status=status, content_type="text/html")
 
 
-async def drop(request: web.Request, data: bytes = b"", *, reset: bool = False) -> web.Response:
-    """Send raw bytes, if any, and end the connection. The response returned is never seen by anyone."""
+async def close_connection(request: web.Request, data: bytes = b"", *, reset: bool = False) -> web.Response:
+    """Send raw bytes, if any, and close the connection. The client never sees the returned response."""
     transport = request.transport
     if transport is not None:
         if data:
-            await pour(transport, data)
+            await write_in_steps(transport, data)
         if reset:
             raw = transport.get_extra_info("socket")
             with contextlib.suppress(OSError):
-                # Closing with a linger time of zero makes the kernel send RST instead of FIN.
+                # With a linger time of zero, the kernel sends RST instead of FIN.
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             transport.abort()
         else:
@@ -108,17 +111,17 @@ async def drop(request: web.Request, data: bytes = b"", *, reset: bool = False) 
     return web.Response()
 
 
-async def pour(transport: asyncio.WriteTransport, data: bytes) -> None:
-    """Write to a transport without letting its buffer grow."""
+async def write_in_steps(transport: asyncio.WriteTransport, data: bytes) -> None:
+    """Write to a transport and keep its buffer small."""
     for start in range(0, len(data), 1 << 18):
         transport.write(data[start : start + (1 << 18)])
-        # A transport tells only its protocol when it may be written to again, so look.
+        # A transport notifies only its protocol when its buffer has space, so poll the size of the buffer.
         while transport.get_write_buffer_size() > (1 << 20) and not transport.is_closing():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
-async def hold(request: web.Request, seconds: float, clock: Clock) -> None:
-    """Keep the caller waiting for virtual seconds, or until it hangs up."""
+async def keep_waiting(request: web.Request, seconds: float, clock: VirtualClock) -> None:
+    """Wait `seconds` of virtual time, or until the client closes the connection."""
     waiting = asyncio.ensure_future(clock.sleep(seconds))
     try:
         while not waiting.done() and request.transport is not None and not request.transport.is_closing():
@@ -127,26 +130,26 @@ async def hold(request: web.Request, seconds: float, clock: Clock) -> None:
         waiting.cancel()
 
 
-def _redirect(status: int, fired: Fired, request: web.Request) -> web.Response:
-    # The same server under its other name: a client that follows has left the host it was told to use.
+def _redirect(status: int, fault: ActiveFault, request: web.Request) -> web.Response:
+    # The same server with its other host name: a client that follows leaves the host it was configured for.
     port = request.url.port
-    target = fired.value if isinstance(fired.value, str) else f"http://localhost:{port}{request.path}"
+    target = fault.value if isinstance(fault.value, str) else f"http://localhost:{port}{request.path}"
     return web.Response(status=status, headers={"location": target})
 
 
-def _rate_limited(dialect: Dialect) -> Problem:
+def _rate_limited(dialect: Dialect) -> ErrorInfo:
     if dialect == "openai":
-        return Problem(429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded")
-    return Problem(429, "This request would exceed your rate limit.", "rate_limit_error")
+        return ErrorInfo(429, "Rate limit reached for requests.", "requests", "rate_limit_exceeded")
+    return ErrorInfo(429, "This request would exceed your rate limit.", "rate_limit_error")
 
 
-def _refused(refusal: catalogue.Refusal, message: str) -> Problem:
+def _refused(refusal: catalogue.Refusal, message: str) -> ErrorInfo:
     kind = "insufficient_quota" if refusal.code == "insufficient_quota" else "invalid_request_error"
     code = None if refusal.code.endswith("_error") or refusal.code == "rate_limit_exceeded" else refusal.code
-    return Problem(refusal.status, message, kind, code)
+    return ErrorInfo(refusal.status, message, kind, code)
 
 
-def _header(header: tuple[str, str] | None, clock: Clock) -> dict[str, str]:
+def _header(header: tuple[str, str] | None, clock: VirtualClock) -> dict[str, str]:
     if header is None:
         return {}
     name, value = header

@@ -1,13 +1,15 @@
-"""Pure: what both dialects need to say about one request."""
+"""Pure: what both dialects need to answer one request."""
 
 import msgspec
 
 from batchbench.emulator.jobs import tokens
 from batchbench.emulator.personas.interface import PersonaReply
 
+Json = dict[str, object]
 
-class Problem(msgspec.Struct, frozen=True):
-    """Why a request is refused; each dialect words it in its own shape."""
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """Why a request is refused; each dialect has its own format for it."""
 
     status: int
     message: str
@@ -16,12 +18,12 @@ class Problem(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-class Result(msgspec.Struct, frozen=True, gc=False):
-    """One result line without its newline, and what it costs."""
+class LineResult(msgspec.Struct, frozen=True, gc=False):
+    """One result line without its newline, and what to bill for it."""
 
     id: str
     line: bytes
-    answered: bool  # answered requests are billed, others are not
+    answered: bool  # only answered requests are billed
     input: int = 0
     output: int = 0
     text: str = ""
@@ -29,17 +31,19 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 REFUSAL = "I'm sorry, but I can't help with that request."
 
-# Faults that change what the model says. They come before billing, so the ledger's digest is of the text that is sent.
-_TEXTS = {
+# Texts that a fault puts before the answer.
+_PREFIXES = {
     "line-u2028": "One\u2028two\u2029three\x85four. ",
     "line-nul": "Before\x00after. ",
     "line-ansi": "\x1b[2J\x1b]0;title\x07\x1b[31mred\x1b[0m ",
 }
+# Faults that change the model's reply. They apply before billing, so the ledger has the digest of the changed text.
+REPLY_FAULTS = frozenset({"line-refusal", "line-content-filter", "line-empty", "line-max-tokens", *_PREFIXES})
 
 
-def twisted(twist: str, reply: PersonaReply) -> tuple[PersonaReply, str]:
-    """The reply as a fault changes it, and the finish reason (OpenAI's words)."""
-    match twist:
+def changed_reply(fault: str, reply: PersonaReply) -> tuple[PersonaReply, str]:
+    """The reply as a fault changes it, and OpenAI's finish reason."""
+    match fault:
         case "line-refusal":
             return PersonaReply(REFUSAL, refusal=True), "stop"
         case "line-content-filter":
@@ -47,21 +51,8 @@ def twisted(twist: str, reply: PersonaReply) -> tuple[PersonaReply, str]:
         case "line-empty":
             return PersonaReply(""), "stop"
         case "line-max-tokens":
-            return PersonaReply(tokens.cut(reply.text, tokens.output_tokens(reply.text) // 2)), "length"
-        case "line-u2028" | "line-nul" | "line-ansi":
-            return PersonaReply(_TEXTS[twist] + reply.text), "stop"
+            return PersonaReply(tokens.truncate(reply.text, tokens.output_tokens(reply.text) // 2)), "length"
+        case _ if fault in _PREFIXES:
+            return PersonaReply(_PREFIXES[fault] + reply.text), "stop"
         case _:
             return reply, "stop"
-
-
-TWISTS = frozenset(
-    {
-        "line-refusal",
-        "line-content-filter",
-        "line-empty",
-        "line-max-tokens",
-        "line-u2028",
-        "line-nul",
-        "line-ansi",
-    }
-)

@@ -1,7 +1,7 @@
-"""Running a batch: one streaming pass that answers its input and writes its result files.
+"""Runs a batch: one pass over the input that answers it and writes the result files.
 
-It runs in a worker thread, holds a few buffers and two integers per line, and touches nothing but the files it is
-given. What it returns becomes ledger events.
+It runs in a worker thread. It keeps a few buffers and two integers per line in memory, and changes only the files that
+the job names. The scheduler records its result in the ledger.
 """
 
 import mmap
@@ -13,31 +13,27 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b, sha256
 from math import gcd
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from batchbench.core.money import Price
-from batchbench.emulator.dialects.openai.validation import Abandoned
-from batchbench.emulator.faults import Faults
-from batchbench.emulator.faults.line import ERRORS, damage, with_id
-from batchbench.emulator.jobs.answers import TWISTS, Problem, Result
-from batchbench.emulator.ledger.events import Counts, Dialect, Outcome
+from batchbench.emulator.dialects.codec import BatchCodec
+from batchbench.emulator.faults.line import ERRORS, damaged_line, with_id
+from batchbench.emulator.faults.rules import Faults
+from batchbench.emulator.jobs.answers import REPLY_FAULTS, LineResult
+from batchbench.emulator.jobs.files import publish, write_all
+from batchbench.emulator.ledger.events import Dialect, Outcome, OutcomeCounts
 
 BUFFER = 1 << 20
 BLOCK = 1_000  # answers in one `billed` event
 
 
-class Codec(Protocol):
-    """A dialect's way from an input line to a result line."""
-
-    def answer(self, raw: bytes, twist: str = "") -> Result: ...
-    def unanswered(self, raw: bytes, why: str) -> Result: ...
-    def problem(self, raw: bytes, problem: Problem) -> Result: ...
+class Stopped(Exception):  # noqa: N818 - not an error: the emulator is stopping
+    """The emulator is stopping. The pass leaves only scratch files."""
 
 
-class Block(msgspec.Struct, kw_only=True):
-    """Answers to bill together; position k of every list is about the same answer."""
+class BillBlock(msgspec.Struct, kw_only=True):
+    """Answers to bill in one event; position k of every list belongs to the same answer."""
 
     ids: list[str]
     inputs: list[int]
@@ -46,90 +42,90 @@ class Block(msgspec.Struct, kw_only=True):
     texts: list[str]
 
 
-class Written(msgspec.Struct, frozen=True):
+class FileSize(msgspec.Struct, frozen=True):
     bytes: int
     lines: int
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """What a finished pass leaves: result files (null if they would be empty), what to bill, how many of each kind."""
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a finished pass."""
 
-    output: Written | None
-    error: Written | None
-    blocks: list[Block]
-    counts: Counts
+    output: FileSize | None  # None if the file would be empty
+    error: FileSize | None
+    blocks: list[BillBlock]
+    counts: OutcomeCounts
     input_tokens: int
     output_tokens: int
     cost: int
-    struck: dict[str, list[str]]  # line faults played, and the ids they struck
+    line_faults: dict[str, list[str]]  # fault -> custom ids of the lines that it affected
 
 
-class _Id(msgspec.Struct, gc=False):
+class _CustomId(msgspec.Struct, gc=False):
     custom_id: str
 
 
-_id = msgspec.json.Decoder(_Id)
+_custom_id = msgspec.json.Decoder(_CustomId)
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides the bytes of the result files."""
+class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that determines the bytes of the result files."""
 
-    codec: Codec
+    codec: BatchCodec
     dialect: Dialect
     source: Path
     output: Path
-    error: Path | None  # null: errors stand among the answers
+    error: Path | None  # None: errors go into the output file
     scratch: Path  # folder for unfinished files
-    order: str  # decides the order of the results
-    answer: int  # so many requests are answered, in the order of the results
-    outcome: Outcome  # what happens to the others
+    order: str  # determines the order of the results
+    answer_count: int  # the first requests that get an answer, in the order of the results
+    outcome: Outcome  # of the other requests
     price: Price
     faults: Faults
-    billed: frozenset[str]  # ids that a killed run of this batch has billed already
+    billed: frozenset[str]  # ids that an earlier, killed run of this batch has billed
 
 
-def run(job: Job, progress: Callable[[int], None], stop: threading.Event) -> Ran:
-    """Answer a batch and put its result files in place. Running it again gives the same files."""
+def run(job: BatchJob, progress: Callable[[int], None], stop: threading.Event) -> RunResult:
+    """Answer a batch and write its result files. A second run writes the same files."""
     answers = _Writer(job.scratch, job.output)
     errors = _Writer(job.scratch, job.error) if job.error else answers
     bill = _Bill(job.price, job.billed)
-    lines = _Distorter(job, answers, errors) if job.faults.any("line") else None
-    tally = {"succeeded": 0, "errored": 0, "cancelled": 0, "expired": 0}
+    faulty = _FaultyWriter(job, answers, errors) if job.faults.has("line") else None
+    counts = {"succeeded": 0, "errored": 0, "cancelled": 0, "expired": 0}
     position = 0
-    with _Spans(job.source) as spans, answers, errors:
-        for raws in spans.shuffled(job.order):
+    with _InputLines(job.source) as source, answers, errors:
+        for raws in source.shuffled(job.order):
             progress(position)
             if stop.is_set():
-                raise Abandoned
-            asked = raws[: max(0, job.answer - position)]
-            if lines is None:
+                raise Stopped
+            asked = raws[: max(0, job.answer_count - position)]
+            if faulty is None:
                 results = list(map(job.codec.answer, asked))
                 answers.put([result.line for result in results if result.answered])
                 errors.put([result.line for result in results if not result.answered])
             else:
-                results = [lines.write(raw, position + k) for k, raw in enumerate(asked)]
+                results = [faulty.write(raw, position + k) for k, raw in enumerate(asked)]
             answered = [result for result in results if result.answered]
             bill.add(answered)
-            tally["succeeded"] += len(answered)
-            tally["errored"] += len(results) - len(answered)
+            counts["succeeded"] += len(answered)
+            counts["errored"] += len(results) - len(answered)
             if len(asked) < len(raws):
                 rest = raws[len(asked) :]
                 errors.put([job.codec.unanswered(raw, job.outcome).line for raw in rest])
-                tally[job.outcome] += len(rest)
+                counts[job.outcome] += len(rest)
             position += len(raws)
-        if lines:
-            lines.flush()
-        done = answers.finish()
-        failed = errors.finish() if errors is not answers else None
-    return Ran(
-        output=done,
-        error=failed,
+        if faulty:
+            faulty.flush()
+        output = answers.finish()
+        error = errors.finish() if errors is not answers else None
+    return RunResult(
+        output=output,
+        error=error,
         blocks=bill.blocks,
-        counts=Counts(**tally),
+        counts=OutcomeCounts(**counts),
         input_tokens=bill.input_tokens,
         output_tokens=bill.output_tokens,
         cost=bill.cost,
-        struck=lines.struck if lines else {},
+        line_faults=faulty.line_faults if faulty else {},
     )
 
 
@@ -138,15 +134,15 @@ def text_digest(text: str) -> str:
 
 
 class _Bill:
-    """Collects what to bill. Totals count every answer, blocks only those not billed before."""
+    """Collects the bill. The totals include every answer, the blocks only answers that were not billed before."""
 
     def __init__(self, price: Price, billed: frozenset[str]) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[BillBlock] = []
         self.input_tokens = self.output_tokens = self.cost = 0
         self._price = price
         self._billed = billed
 
-    def add(self, results: list[Result]) -> None:
+    def add(self, results: list[LineResult]) -> None:
         block = self._block(results)
         self.input_tokens += sum(block.inputs)
         self.output_tokens += sum(block.outputs)
@@ -156,9 +152,9 @@ class _Bill:
         if block.ids:
             self.blocks.append(block)
 
-    def _block(self, results: list[Result]) -> Block:
+    def _block(self, results: list[LineResult]) -> BillBlock:
         cost = self._price.cost
-        return Block(
+        return BillBlock(
             ids=[result.id for result in results],
             inputs=[result.input for result in results],
             outputs=[result.output for result in results],
@@ -168,7 +164,7 @@ class _Bill:
 
 
 class _Writer:
-    """A result file under a scratch name until `finish` gives it its own; an empty one is not kept."""
+    """A result file with a scratch name; `finish` gives it its final name. An empty file is removed."""
 
     def __init__(self, scratch: Path, target: Path) -> None:
         self._target = target
@@ -183,17 +179,17 @@ class _Writer:
             self._add(b"\n".join(lines) + b"\n")
 
     def put_raw(self, chunk: bytes) -> None:
-        """Bytes with their own newlines."""
+        """Write bytes that contain their own newlines."""
         self._lines += chunk.count(b"\n")
         self._add(chunk)
 
-    def finish(self) -> Written | None:
+    def finish(self) -> FileSize | None:
         self._flush()
         if not self._bytes:
             return None
         os.fsync(self._fd)
-        settle(self._scratch, self._target)
-        return Written(self._bytes, self._lines)
+        publish(self._scratch, self._target)
+        return FileSize(self._bytes, self._lines)
 
     def __enter__(self) -> "_Writer":
         return self
@@ -215,66 +211,66 @@ class _Writer:
         self._buffer.clear()
 
 
-class _Distorter:
-    """Writes the lines of one batch with the line faults that strike them."""
+class _FaultyWriter:
+    """Writes the result lines of one batch, with faults."""
 
-    def __init__(self, job: Job, answers: _Writer, errors: _Writer) -> None:
+    def __init__(self, job: BatchJob, answers: _Writer, errors: _Writer) -> None:
         self._job = job
         self._answers = answers
         self._errors = errors
-        self._swap: Result | None = None  # waits for a partner
-        self.struck: dict[str, list[str]] = {}
+        self._unswapped: LineResult | None = None  # first line of a pair that will exchange ids
+        self.line_faults: dict[str, list[str]] = {}
 
-    def write(self, raw: bytes, position: int) -> Result:
+    def write(self, raw: bytes, position: int) -> LineResult:
         job = self._job
-        custom_id = _id.decode(raw).custom_id
-        fired = job.faults.strike("line", job.dialect, "line", custom_id, position + 1)
-        if fired is None:
-            return self._plain(job.codec.answer(raw))
-        name = fired.fault.name
-        self.struck.setdefault(name, []).append(custom_id)
-        if name in TWISTS:
-            return self._plain(job.codec.answer(raw, name))
+        custom_id = _custom_id.decode(raw).custom_id
+        fault = job.faults.select("line", job.dialect, "line", custom_id, position + 1)
+        if fault is None:
+            return self._put(job.codec.answer(raw))
+        name = fault.name
+        self.line_faults.setdefault(name, []).append(custom_id)
+        if name in REPLY_FAULTS:
+            return self._put(job.codec.answer(raw, name))
         if name in ERRORS:
-            problems = ERRORS[name]
-            if problems is None:
-                return self._plain(job.codec.unanswered(raw, "timeout"))
-            return self._plain(job.codec.problem(raw, problems[job.dialect == "anthropic"]))
+            errors = ERRORS[name]
+            if errors is None:
+                return self._put(job.codec.unanswered(raw, "timeout"))
+            return self._put(job.codec.error(raw, errors[job.dialect == "anthropic"]))
         result = job.codec.answer(raw)
-        writer = self._answers if result.answered else self._errors
         if name == "line-swapped":
-            self._exchange(result, writer)
+            self._swap(result)
         elif name == "line-both":
-            self._plain(result)
+            self._put(result)
             self._errors.put([job.codec.unanswered(raw, "timeout").line])
         else:
-            writer.put_raw(damage(name, result, job.dialect, fired.value))
+            writer = self._answers if result.answered else self._errors
+            writer.put_raw(damaged_line(name, result, job.dialect, fault.value))
         return result
 
     def flush(self) -> None:
-        if self._swap:
-            self._plain(self._swap)
+        if self._unswapped:
+            self._put(self._unswapped)
 
-    def _plain(self, result: Result) -> Result:
+    def _put(self, result: LineResult) -> LineResult:
         (self._answers if result.answered else self._errors).put([result.line])
         return result
 
-    def _exchange(self, result: Result, writer: _Writer) -> None:
-        if self._swap is None or not result.answered:
-            if self._swap is None and result.answered:
-                self._swap = result
-            else:
-                self._plain(result)
-            return
-        writer.put_raw(with_id(self._swap.line, result.id) + with_id(result.line, self._swap.id))
-        self._swap = None
+    def _swap(self, result: LineResult) -> None:
+        """Exchange the ids of two answers: keep the first line until the second arrives."""
+        if not result.answered:
+            self._put(result)
+        elif self._unswapped is None:
+            self._unswapped = result
+        else:
+            first, self._unswapped = self._unswapped, None
+            self._answers.put_raw(with_id(first.line, result.id) + with_id(result.line, first.id))
 
 
-class _Spans:
-    """The lines of a file in a shuffled order, a block at a time."""
+class _InputLines:
+    """The lines of the input file in a fixed shuffled order, in blocks."""
 
     def __init__(self, source: Path) -> None:
-        # Mapped rather than read piece by piece: a system call per line would hand the interpreter to another thread.
+        # Memory-mapped, because a system call per line would release the interpreter lock each time.
         with open(source, "rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         ends = array("Q", [found.start() for found in re.finditer(b"\n", self._map)])
@@ -285,40 +281,22 @@ class _Spans:
         self._starts = array("Q", [start for k, start in enumerate(starts) if k not in blank]) if blank else starts
         self._ends = array("Q", [end for k, end in enumerate(ends) if k not in blank]) if blank else ends
 
-    def __enter__(self) -> "_Spans":
+    def __enter__(self) -> "_InputLines":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._map.close()
 
     def shuffled(self, order: str) -> Iterator[list[bytes]]:
-        # Stepping through the lines with a stride that shares no factor with their number visits each once, needs no
-        # table, and cannot change with a Python release as a library shuffle may.
+        # A stride that has no common factor with the number of lines visits each line once. It needs no table, and
+        # unlike random.shuffle it is the same in every Python release.
         n = len(self._starts)
         digest = blake2b(order.encode(), digest_size=16).digest()
         first = int.from_bytes(digest[:8])
-        stride = 2 + int.from_bytes(digest[8:]) % (n - 2) if n > 2 else 1  # n - 1 always fits
+        stride = 2 + int.from_bytes(digest[8:]) % (n - 2) if n > 2 else 1  # n - 1 always qualifies
         while gcd(stride, n) != 1:
             stride += 1
         starts, ends, data = self._starts, self._ends, self._map
         for begin in range(0, n, BLOCK):
             block = [(first + k * stride) % n for k in range(begin, min(n, begin + BLOCK))]
             yield [data[starts[k] : ends[k]] for k in block]
-
-
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write everything; the kernel may take less than it is offered."""
-    with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            done += os.write(fd, view[done:])
-
-
-def settle(scratch: Path, target: Path) -> None:
-    """Give a finished file its name, durably."""
-    scratch.replace(target)
-    fd = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

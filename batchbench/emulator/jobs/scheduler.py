@@ -1,4 +1,4 @@
-"""Drives batches through their life: waits until a step is due, does it, records it."""
+"""Runs the steps of all batches: waits until a step is due, executes it and records it."""
 
 import asyncio
 import threading
@@ -7,40 +7,42 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from batchbench.emulator.dialects.anthropic import wire as anthropic_wire
-from batchbench.emulator.dialects.openai import codec as openai_codec
-from batchbench.emulator.dialects.openai import validation
-from batchbench.emulator.jobs import runner as work
-from batchbench.emulator.ledger import events as ev
+from batchbench.emulator.dialects.anthropic.codec import AnthropicCodec
+from batchbench.emulator.dialects.codec import BatchCodec
+from batchbench.emulator.dialects.openai.codec import OpenAICodec
+from batchbench.emulator.dialects.openai.validation import Validation, validate
+from batchbench.emulator.jobs.runner import BatchJob, FileSize, RunResult, run
+from batchbench.emulator.ledger import events
 from batchbench.emulator.ledger.lifecycle import Step, next_step
-from batchbench.emulator.ledger.state import Batch, spell
-from batchbench.emulator.server.context import Desk
+from batchbench.emulator.ledger.state import EmulatedBatch, derive_id
+from batchbench.emulator.server.context import Context
 
 
-class Foreman:
-    """One batch is worked on at a time, in a thread, oldest due step first."""
+class Scheduler:
+    """Executes one step at a time in a thread, the step that is due first."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._stop = threading.Event()
         self.busy = False
 
-    async def drive(self) -> None:
-        desk = self._desk
+    async def run(self) -> None:
+        """Execute steps until cancelled."""
+        context = self._context
         while True:
-            desk.bell.clear()
-            step = self._soonest()
-            wait = None if step is None else step.at - desk.clock.now()
+            context.changed.clear()
+            step = self._next_step()
+            wait = None if step is None else step.at - context.clock.now()
             if step is None or (wait is not None and wait > 0):
                 try:
                     async with asyncio.timeout(wait):
-                        await desk.bell.wait()
+                        await context.changed.wait()
                 except TimeoutError:
                     pass
                 continue
             self.busy = True
             try:
-                await (self._validate(step) if step.do == "validate" else self._run(step))
+                await (self._validate(step) if step.do == "validate" else self._run_batch(step))
             except asyncio.CancelledError:
                 self._stop.set()
                 raise
@@ -48,125 +50,131 @@ class Foreman:
                 self.busy = False
 
     def stop(self) -> None:
-        """Let the pass that is running give up; it starts again at the next start of the emulator."""
+        """Stop the step that is running. The next start of the emulator repeats it."""
         self._stop.set()
 
-    def _soonest(self) -> Step | None:
-        desk = self._desk
-        steps = (next_step(desk.state.batches[batch], desk.settings.delays) for batch in desk.state.open)
+    def _next_step(self) -> Step | None:
+        state, delays = self._context.state, self._context.settings.delays
+        steps = (next_step(state.batches[batch], delays) for batch in state.open)
         return min((step for step in steps if step), key=lambda step: step.at, default=None)
 
     async def _validate(self, step: Step) -> None:
-        desk = self._desk
-        batch = desk.state.batches[step.batch]
-        begun = time.monotonic()
-        path = desk.input_path(batch.accepted.file)
-        checked = await asyncio.to_thread(
-            validation.validate, path, batch.accepted.endpoint, desk.settings.limits, desk.persona, self._stop
-        )
-        errors = fated_errors(batch) or checked.errors or self._too_many_tokens(checked)
-        t, wall = desk.now()
-        at = step.at + time.monotonic() - begun
+        context = self._context
+        batch = context.state.batches[step.batch]
+        began = time.monotonic()
+        path, endpoint = context.input_path(batch.accepted.file), batch.accepted.endpoint
+        found = await asyncio.to_thread(validate, path, endpoint, context.settings.limits, context.persona, self._stop)
+        errors = fault_errors(batch) or found.errors or self._token_limit_errors(found)
+        t, wall = context.now()
+        at = step.at + time.monotonic() - began
         if errors:
-            desk.record(ev.Failed(t=t, wall=wall, at=at, batch=step.batch, errors=errors))
+            context.record(events.BatchFailed(t=t, wall=wall, at=at, batch=step.batch, errors=errors))
         else:
-            desk.record(
-                ev.ValidatedInFull(
+            context.record(
+                events.BatchValidatedInFull(
                     t=t,
                     wall=wall,
                     at=at,
                     batch=step.batch,
-                    n=len(checked.ids),
-                    model=checked.model,
-                    input_tokens=checked.input_tokens,
-                    ids=checked.ids,
+                    n=len(found.ids),
+                    model=found.model,
+                    input_tokens=found.input_tokens,
+                    ids=found.ids,
                 )
             )
-        await desk.durable()
+        await context.sync()
 
-    def _too_many_tokens(self, checked: validation.Checked) -> list[ev.LineError]:
-        """The queue limit shows only here: the create was answered with 200 long ago."""
-        desk = self._desk
-        most = desk.settings.limits.enqueued_tokens
-        if most is None:
+    def _token_limit_errors(self, found: Validation) -> list[events.LineError]:
+        """The provider checks the token limit of its queue in validation, not in the create call."""
+        context = self._context
+        limit = context.settings.limits.enqueued_tokens
+        if limit is None:
             return []
         queued = sum(
             batch.validated.input_tokens
-            for batch in (desk.state.batches[key] for key in desk.state.open)
-            if batch.validated and batch.validated.model == checked.model
+            for batch in (context.state.batches[key] for key in context.state.open)
+            if batch.validated and batch.validated.model == found.model
         )
-        return [token_limit(checked.model, most)] if queued + checked.input_tokens > most else []
+        return [token_limit_error(found.model, limit)] if queued + found.input_tokens > limit else []
 
-    async def _run(self, step: Step) -> None:
-        desk = self._desk
-        batch = desk.state.batches[step.batch]
+    async def _run_batch(self, step: Step) -> None:
+        context = self._context
+        batch = context.state.batches[step.batch]
         if batch.started is None:
-            t, wall = desk.now()
-            started = ev.Started(t=t, wall=wall, at=step.at, batch=step.batch, outcome=step.outcome, answer=step.answer)
-            desk.record(started)
-            await desk.durable()
-        begun = time.monotonic()
+            t, wall = context.now()
+            context.record(
+                events.BatchStarted(
+                    t=t, wall=wall, at=step.at, batch=batch.id, outcome=step.outcome, answer_count=step.answer_count
+                )
+            )
+            await context.sync()
+        began = time.monotonic()
         job = self._job(batch, step)
-        desk.progress[batch.id] = 0
-        ran = await asyncio.to_thread(work.run, job, lambda done: _note(desk, batch.id, done), self._stop)
-        if batch.accepted.fate and batch.accepted.fate.name == "expire-none" and job.error:
-            job.error.unlink(missing_ok=True)
-            ran = replace(ran, output=None, error=None)
-        await self._bill(batch, ran)
-        self._end(desk.state.batches[step.batch], step, ran, time.monotonic() - begun)
-        await desk.durable()
-        desk.progress.pop(batch.id, None)
-        desk.open_bills.pop(batch.id, None)
-        file = desk.state.files.get(batch.accepted.file)
-        if file and file.deleted:
-            desk.forget_file(file.id)
 
-    def _job(self, batch: Batch, step: Step) -> work.Job:
-        desk, accepted = self._desk, batch.accepted
-        seed = desk.settings.seed
-        codec: work.Codec
+        def report_progress(done: int) -> None:
+            context.progress[batch.id] = done
+
+        report_progress(0)
+        result = await asyncio.to_thread(run, job, report_progress, self._stop)
+        if batch.accepted.fault and batch.accepted.fault.name == "expire-none" and job.error:
+            job.error.unlink(missing_ok=True)
+            result = replace(result, output=None, error=None)
+        await self._bill(batch, result)
+        self._end(context.state.batches[batch.id], step, result, time.monotonic() - began)
+        await context.sync()
+        context.progress.pop(batch.id, None)
+        context.open_bills.pop(batch.id, None)
+        file = context.state.files.get(batch.accepted.file)
+        if file and file.deleted:
+            context.remove_file(file.id)
+
+    def _job(self, batch: EmulatedBatch, step: Step) -> BatchJob:
+        context, accepted = self._context, batch.accepted
+        seed = context.settings.seed
+        codec: BatchCodec
         error: Path | None
         if accepted.dialect == "openai":
-            codec = openai_codec.Codec(batch.id, accepted.t, seed, desk.persona)
-            output, error = map(desk.output_path, self._result_names(batch.id))
+            codec = OpenAICodec(batch.id, accepted.t, seed, context.persona)
+            output, error = map(context.output_path, self._result_files(batch.id))
         else:
-            codec = anthropic_wire.Codec(batch.id, accepted.version, seed, desk.persona)
-            output, error = desk.output_path(batch.id), None
-        return work.Job(
+            codec = AnthropicCodec(batch.id, accepted.version, seed, context.persona)
+            output, error = context.output_path(batch.id), None
+        return BatchJob(
             codec=codec,
             dialect=accepted.dialect,
-            source=desk.input_path(accepted.file),
+            source=context.input_path(accepted.file),
             output=output,
             error=error,
-            scratch=desk.scratch,
+            scratch=context.scratch,
             order=f"{seed} {batch.key}",
-            answer=step.answer,
+            answer_count=step.answer_count,
             outcome=step.outcome,
-            price=desk.settings.price,
-            faults=desk.faults,
+            price=context.settings.price,
+            faults=context.faults,
             billed=self._billed(batch.id),
         )
 
     def _billed(self, batch: str) -> frozenset[str]:
-        """Ids that the ledger has billed for a batch already: a kill can fall between its `billed` lines."""
-        lines = self._desk.open_bills.get(batch, ())
+        """Ids that the ledger has billed: the emulator can be killed between two `billed` lines of a batch."""
+        lines = self._context.open_bills.get(batch, ())
         return frozenset(
             custom_id
             for offset, length in lines
-            for custom_id in self._desk.ledger.read(offset, length, ev.BilledInFull).ids
+            for custom_id in self._context.ledger.read(offset, length, events.AnswersBilledInFull).ids
         )
 
-    def _result_names(self, batch: str) -> tuple[str, str]:
-        salt = self._desk.state.salt
-        return "file-" + spell(f"{salt} output {batch}", 22), "file-" + spell(f"{salt} error {batch}", 22)
+    def _result_files(self, batch: str) -> tuple[str, str]:
+        """The ids of the output file and the error file."""
+        salt = self._context.state.salt
+        return "file-" + derive_id(f"{salt} output {batch}", 22), "file-" + derive_id(f"{salt} error {batch}", 22)
 
-    async def _bill(self, batch: Batch, ran: work.Ran) -> None:
-        desk = self._desk
-        first = len(desk.open_bills.get(batch.id, ()))
-        for number, block in enumerate(ran.blocks, first):
-            t, wall = desk.now()
-            desk.record(
-                ev.BilledInFull(
+    async def _bill(self, batch: EmulatedBatch, result: RunResult) -> None:
+        context = self._context
+        first = len(context.open_bills.get(batch.id, ()))
+        for number, block in enumerate(result.blocks, first):
+            t, wall = context.now()
+            context.record(
+                events.AnswersBilledInFull(
                     t=t,
                     wall=wall,
                     batch=batch.id,
@@ -183,59 +191,56 @@ class Foreman:
                     texts=block.texts,
                 )
             )
-            await asyncio.sleep(0)  # a block takes about a millisecond; others may want to be served
+            await asyncio.sleep(0)  # a block takes about a millisecond: let the server answer calls in between
 
-    def _end(self, batch: Batch, step: Step, ran: work.Ran, took: float) -> None:
-        desk, delays = self._desk, self._desk.settings.delays
-        t, wall = desk.now()
+    def _end(self, batch: EmulatedBatch, step: Step, result: RunResult, took: float) -> None:
+        context, delays = self._context, self._context.settings.delays
+        t, wall = context.now()
         finalizing = step.at + took
         at = finalizing + (delays.finalizing if step.outcome == "completed" else 0.0)
         if batch.cancelled is not None:
             at = max(at, batch.cancelled + delays.cancelling)
-        output, error = self._result_names(batch.id)
+        output, error = self._result_files(batch.id)
         if batch.accepted.dialect == "anthropic":
             output = batch.id
-        desk.record(
-            ev.Ended(
+        context.record(
+            events.BatchEnded(
                 t=t,
                 wall=wall,
                 at=at,
                 batch=batch.id,
                 outcome=step.outcome,
-                counts=ran.counts,
-                input_tokens=ran.input_tokens,
-                output_tokens=ran.output_tokens,
-                cost=ran.cost,
+                counts=result.counts,
+                input_tokens=result.input_tokens,
+                output_tokens=result.output_tokens,
+                cost=result.cost,
                 finalizing=finalizing,
-                output=_made(output, ran.output),
-                error=_made(error, ran.error),
-                struck=ran.struck,
+                output=_result_file(output, result.output),
+                error=_result_file(error, result.error),
+                line_faults=result.line_faults,
             )
         )
 
 
-def fated_errors(batch: Batch) -> list[ev.LineError]:
-    match batch.accepted.fate:
-        case ev.Fate("validation-failed"):
+def fault_errors(batch: EmulatedBatch) -> list[events.LineError]:
+    """The validation errors of a fault."""
+    match batch.accepted.fault:
+        case events.BatchFault("validation-failed"):
             message = "This line is not parseable as valid JSON."
-            return [ev.LineError("invalid_json_line", message, None, line) for line in (1, 2)]
-        case ev.Fate("token-limit"):
-            return [token_limit("this model", 2_000_000)]
+            return [events.LineError("invalid_json_line", message, None, line) for line in (1, 2)]
+        case events.BatchFault("token-limit"):
+            return [token_limit_error("this model", 2_000_000)]
         case _:
             return []
 
 
-def token_limit(model: str, most: int) -> ev.LineError:
+def token_limit_error(model: str, limit: int) -> events.LineError:
     message = (
-        f"Enqueued token limit reached for {model} in organization org-emulator. Limit: {most:,} enqueued tokens. "
+        f"Enqueued token limit reached for {model} in organization org-emulator. Limit: {limit:,} enqueued tokens. "
         "Please try again once some in_progress batches have been completed."
     )
-    return ev.LineError("token_limit_exceeded", message)
+    return events.LineError("token_limit_exceeded", message)
 
 
-def _note(desk: Desk, batch: str, done: int) -> None:
-    desk.progress[batch] = done
-
-
-def _made(file: str, written: work.Written | None) -> ev.Made | None:
-    return ev.Made(file, written.bytes, written.lines) if written else None
+def _result_file(file: str, size: FileSize | None) -> events.ResultFile | None:
+    return events.ResultFile(file, size.bytes, size.lines) if size else None

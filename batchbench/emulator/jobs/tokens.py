@@ -1,8 +1,8 @@
-"""The emulator's tokenizer: simple rules that anyone can apply by hand.
+"""The emulator's tokenizer: simple rules that a person can apply by hand.
 
-A prompt has one token per four UTF-8 bytes, rounded up, plus four per message and three per request, so it never has
-more tokens than bytes plus that overhead. An answer has one token more than it has spaces and line breaks, and none if
-it is empty: a one-word answer is one token, and cutting an answer never cuts a word.
+A prompt has one token per four UTF-8 bytes, rounded up, plus four per message and three per request. So it never has
+more tokens than bytes plus that overhead. An answer has one token more than it has spaces and line breaks; an empty
+answer has none. So a one-word answer is one token, and truncation never cuts a word.
 """
 
 import re
@@ -14,8 +14,8 @@ PER_REQUEST = 3
 _BEFORE_BREAK = re.compile(r"(?=[ \n])")
 
 
-def size(text: str) -> int:
-    """UTF-8 bytes of a text; a lone surrogate counts as three."""
+def utf8_bytes(text: str) -> int:
+    """The number of UTF-8 bytes; a lone surrogate counts as three."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -27,20 +27,20 @@ def output_tokens(text: str) -> int:
     return text.count(" ") + text.count("\n") + 1 if text else 0
 
 
-def words(text: str) -> list[str]:
-    """The tokens of an answer; each but the first begins with its space or line break, and joined they give it back."""
+def split(text: str) -> list[str]:
+    """The tokens of an answer. Each token except the first starts with its space or line break."""
     if not text:
         return []
     cuts = [found.start() for found in _BEFORE_BREAK.finditer(text)]
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-def cut(text: str, most: int) -> str:
-    """The first `most` tokens of a text."""
-    found = _first(most).match(text) if most > 0 else None
+def truncate(text: str, limit: int) -> str:
+    """The first `limit` tokens of a text."""
+    found = _first_tokens(limit).match(text) if limit > 0 else None
     return found.group() if found else ""
 
 
 @cache
-def _first(most: int) -> re.Pattern[str]:
-    return re.compile(rf"[^ \n]*(?:[ \n][^ \n]*){{0,{most - 1}}}")
+def _first_tokens(limit: int) -> re.Pattern[str]:
+    return re.compile(rf"[^ \n]*(?:[ \n][^ \n]*){{0,{limit - 1}}}")

@@ -1,1 +1,1 @@
-"""The emulator's state: an append-only list of events."""
+"""The emulator's state: an append-only file of events."""

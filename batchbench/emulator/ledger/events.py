@@ -1,7 +1,7 @@
-"""The words of the ledger: one Struct per kind of line.
+"""The events of the ledger: one Struct per kind of line.
 
-`t` is virtual time, `wall` the machine's clock, both in seconds since 1970. Money is integer micro-dollars. A kind
-with long lists of ids is split in two: the plain Struct is what replay needs, `...InFull` what is written.
+`t` is virtual time and `wall` is the machine's clock, both in seconds since 1970. Money is in integer micro-dollars.
+Where a line has long lists of ids, the Struct `...InFull` is what is written, and its base class is what replay reads.
 """
 
 from typing import Literal
@@ -15,24 +15,24 @@ Outcome = Literal["completed", "expired", "cancelled"]
 Owner = Literal["client", "someone else"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
+class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
     t: float
     wall: float
 
 
-class Born(Event, frozen=True, kw_only=True, tag="born"):
-    """First line of every ledger."""
+class LedgerStarted(LedgerEvent, frozen=True, kw_only=True, tag="born"):
+    """The first line of every ledger."""
 
     format: int
     seed: int
-    salt: str  # makes the ids of this ledger unlike those of any other
+    salt: str  # makes the ids of this ledger different from those of all other ledgers
 
 
-class Moved(Event, frozen=True, kw_only=True, tag="clock"):
+class ClockAdvanced(LedgerEvent, frozen=True, kw_only=True, tag="clock"):
     advance: float
 
 
-class Uploaded(Event, frozen=True, kw_only=True, tag="uploaded"):
+class FileUploaded(LedgerEvent, frozen=True, kw_only=True, tag="uploaded"):
     file: str
     name: str
     purpose: str
@@ -43,33 +43,33 @@ class Uploaded(Event, frozen=True, kw_only=True, tag="uploaded"):
     owner: Owner = "client"
 
 
-class Fate(msgspec.Struct, frozen=True):
-    """A life-cycle fault, decided when the batch is accepted and kept with it."""
+class BatchFault(msgspec.Struct, frozen=True):
+    """A fault in the life of a batch. It is selected when the batch is accepted."""
 
     name: str
     seconds: float = 0.0
 
 
-class Accepted(Event, frozen=True, kw_only=True, tag="accepted"):
+class BatchAccepted(LedgerEvent, frozen=True, kw_only=True, tag="accepted"):
     batch: str
     dialect: Dialect
     file: str  # input: a file id (OpenAI), or the batch id itself (Anthropic)
     expires: float
     nonce: str
-    n: int | None = None  # requests; null until the input has been read (OpenAI)
+    n: int | None = None  # requests; None until the input has been read (OpenAI)
     endpoint: str = "/v1/chat/completions"
     metadata: dict[str, str] | None = None
-    version: str = ""  # anthropic-version the batch was created with
-    output_seconds: int | None = None  # life of the result files, where the client chose one
-    fate: Fate | None = None
+    version: str = ""  # anthropic-version of the create
+    output_seconds: int | None = None  # how long the result files exist, if the client chose it
+    fault: BatchFault | None = msgspec.field(default=None, name="fate")
     owner: Owner = "client"
 
 
-class AcceptedInFull(Accepted, frozen=True, kw_only=True, tag="accepted"):
+class BatchAcceptedInFull(BatchAccepted, frozen=True, kw_only=True, tag="accepted"):
     ids: list[str] | None = None
 
 
-class Validated(Event, frozen=True, kw_only=True, tag="validated"):
+class BatchValidated(LedgerEvent, frozen=True, kw_only=True, tag="validated"):
     at: float
     batch: str
     n: int
@@ -77,7 +77,7 @@ class Validated(Event, frozen=True, kw_only=True, tag="validated"):
     input_tokens: int = 0
 
 
-class ValidatedInFull(Validated, frozen=True, kw_only=True, tag="validated"):
+class BatchValidatedInFull(BatchValidated, frozen=True, kw_only=True, tag="validated"):
     ids: list[str]
 
 
@@ -88,26 +88,26 @@ class LineError(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
-class Failed(Event, frozen=True, kw_only=True, tag="failed"):
+class BatchFailed(LedgerEvent, frozen=True, kw_only=True, tag="failed"):
     at: float
     batch: str
     errors: list[LineError]
 
 
-class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
+class BatchCancelled(LedgerEvent, frozen=True, kw_only=True, tag="cancelled"):
     batch: str
     by: Owner = "client"
 
 
-class Started(Event, frozen=True, kw_only=True, tag="started"):
+class BatchStarted(LedgerEvent, frozen=True, kw_only=True, tag="started"):
     at: float
     batch: str
     outcome: Outcome
-    answer: int  # how many requests get an answer; the rest end as `outcome` says
+    answer_count: int = msgspec.field(name="answer")  # requests that get an answer; the others end as `outcome`
 
 
-class Billed(Event, frozen=True, kw_only=True, tag="billed"):
-    """One block of answers, written once the result files are safely on disk."""
+class AnswersBilled(LedgerEvent, frozen=True, kw_only=True, tag="billed"):
+    """One block of answers, written after the result files are on disk."""
 
     batch: str  # "sync" for synchronous calls
     block: int
@@ -118,8 +118,8 @@ class Billed(Event, frozen=True, kw_only=True, tag="billed"):
     owner: Owner = "client"
 
 
-class BilledInFull(Billed, frozen=True, kw_only=True, tag="billed"):
-    """Position k of every list is about the same answer."""
+class AnswersBilledInFull(AnswersBilled, frozen=True, kw_only=True, tag="billed"):
+    """Position k of every list belongs to the same answer."""
 
     ids: list[str]
     inputs: list[int]
@@ -128,48 +128,46 @@ class BilledInFull(Billed, frozen=True, kw_only=True, tag="billed"):
     texts: list[str]  # first 12 hex digits of sha256(answer text)
 
 
-class Made(msgspec.Struct, frozen=True):
-    """A result file."""
-
+class ResultFile(msgspec.Struct, frozen=True):
     file: str
     bytes: int
     lines: int
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class OutcomeCounts(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     errored: int = 0
     cancelled: int = 0
     expired: int = 0
 
 
-class Ended(Event, frozen=True, kw_only=True, tag="ended"):
-    at: float  # the terminal state shows from this time on
+class BatchEnded(LedgerEvent, frozen=True, kw_only=True, tag="ended"):
+    at: float  # clients see the final state from this time on
     batch: str
     outcome: Outcome
-    counts: Counts
+    counts: OutcomeCounts
     input_tokens: int
     output_tokens: int
     cost: int
     finalizing: float
-    output: Made | None = None
-    error: Made | None = None
-    struck: dict[str, list[str]] = {}  # result-line faults that were played, and the ids they struck
+    output: ResultFile | None = None
+    error: ResultFile | None = None
+    line_faults: dict[str, list[str]] = msgspec.field(default_factory=dict, name="struck")  # fault -> custom ids
 
 
-class Downloaded(Event, frozen=True, kw_only=True, tag="downloaded"):
-    file: str  # file id, or batch id (Anthropic)
+class FileDownloaded(LedgerEvent, frozen=True, kw_only=True, tag="downloaded"):
+    file: str  # file id (OpenAI) or batch id (Anthropic)
     bytes: int
     complete: bool
 
 
-class Deleted(Event, frozen=True, kw_only=True, tag="deleted"):
+class Deleted(LedgerEvent, frozen=True, kw_only=True, tag="deleted"):
     id: str
     by: Owner = "client"
 
 
-class Faulted(Event, frozen=True, kw_only=True, tag="fault"):
-    """A fault that was played: the n-th call of this kind for this key."""
+class FaultInjected(LedgerEvent, frozen=True, kw_only=True, tag="fault"):
+    """A fault that affected the n-th call of this kind with this key."""
 
     do: str
     call: str
@@ -178,17 +176,17 @@ class Faulted(Event, frozen=True, kw_only=True, tag="fault"):
 
 
 AnyEvent = (
-    Born
-    | Moved
-    | Uploaded
-    | Accepted
-    | Validated
-    | Failed
-    | Cancelled
-    | Started
-    | Billed
-    | Ended
-    | Downloaded
+    LedgerStarted
+    | ClockAdvanced
+    | FileUploaded
+    | BatchAccepted
+    | BatchValidated
+    | BatchFailed
+    | BatchCancelled
+    | BatchStarted
+    | AnswersBilled
+    | BatchEnded
+    | FileDownloaded
     | Deleted
-    | Faulted
+    | FaultInjected
 )

@@ -1,7 +1,7 @@
-"""The ledger file: append, make durable, replay.
+"""The ledger file: append, sync, replay.
 
-It is the emulator's only state and the outsider's proof of what was accepted and paid for, so a line is never changed.
-Appending writes at once; `durable` waits for the disk, one fdatasync serving everybody who waits meanwhile.
+The ledger is the emulator's only state. An auditor can check in it what the emulator accepted and billed, so a line is
+never changed. `append` writes at once; `sync` waits until the line is on disk. One fdatasync serves all waiting tasks.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from batchbench.emulator.ledger.events import FORMAT, AnyEvent, Born, Event
+from batchbench.emulator.ledger.events import FORMAT, AnyEvent, LedgerEvent, LedgerStarted
 from batchbench.errors import DataError, LockedError, UsageError
 
 CHUNK = 1 << 20
@@ -21,11 +21,11 @@ CHUNK = 1 << 20
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyEvent)
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=LedgerEvent)
 
 
 class Ledger:
-    """An open ledger; only the event loop appends, only `flush` touches the disk."""
+    """An open ledger. Only the event loop appends; only `run_sync` calls fdatasync."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,12 +37,12 @@ class Ledger:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._fd)
-            raise LockedError(f"{path}: another emulator writes this ledger") from None
+            raise LockedError(f"{path}: another emulator uses this ledger") from None
         self.written = self._cut_torn_tail()
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(folder)  # the file's own name has to survive a power cut, too
+        os.fsync(folder)  # makes the file name survive a power cut
         os.close(folder)
-        self._durable = self.written
+        self._synced = self.written
         self._dirty = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -54,48 +54,48 @@ class Ledger:
                 event = _decoder.decode(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{self.path}: line {number} is not a ledger event ({error})") from None
-            if number == 1 and not (isinstance(event, Born) and event.format == FORMAT):
+            if number == 1 and not (isinstance(event, LedgerStarted) and event.format == FORMAT):
                 raise DataError(f"{self.path}: not a ledger of format {FORMAT}; use another --state folder")
             yield event, offset, len(line)
             offset += len(line) + 1
 
     def read(self, offset: int, length: int, kind: type[E]) -> E:
-        """One line again, decoded in full."""
+        """Read one line again, with all its fields."""
         return msgspec.json.decode(os.pread(self._fd, length, offset), type=kind)
 
-    def append(self, event: Event) -> None:
-        """Write one event; it survives the death of this process, and `durable` makes it survive a power cut."""
+    def append(self, event: LedgerEvent) -> None:
+        """Write one event. It survives the end of this process; after `sync` it survives a power cut."""
         line = _encoder.encode(event) + b"\n"
         done = 0
         try:
             while done < len(line):
                 done += os.write(self._fd, line[done:] if done else line)
         except OSError:
-            os.ftruncate(self._fd, self.written)  # half a line must not precede the next one
+            os.ftruncate(self._fd, self.written)  # remove the incomplete line
             raise
         self.written += len(line)
         self._dirty.set()
 
-    async def durable(self) -> None:
-        """Wait until everything appended so far is on disk."""
-        if self._durable >= self.written:
+    async def sync(self) -> None:
+        """Wait until all events appended so far are on disk."""
+        if self._synced >= self.written:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append((self.written, waiter))
         await waiter
 
-    async def flush(self) -> None:
-        """Serve `durable` for ever. A failed fdatasync ends the emulator: nobody knows what is on disk after it."""
+    async def run_sync(self) -> None:
+        """Run fdatasync for `sync` until cancelled. An error of fdatasync ends the emulator."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             target = self.written
             await asyncio.to_thread(os.fdatasync, self._fd)
-            self._durable = target
-            for need, waiter in self._waiting:
-                if need <= target and not waiter.done():
+            self._synced = target
+            for size, waiter in self._waiting:
+                if size <= target and not waiter.done():
                     waiter.set_result(None)
-            self._waiting = [(need, waiter) for need, waiter in self._waiting if need > target]
+            self._waiting = [(size, waiter) for size, waiter in self._waiting if size > target]
 
     def close(self) -> None:
         os.fdatasync(self._fd)
@@ -103,11 +103,11 @@ class Ledger:
 
     def _lines(self) -> Iterator[bytes]:
         with open(self.path, "rb") as file:
-            for line in file:  # bytes: splits on 0x0A only
+            for line in file:  # in binary mode, only 0x0A ends a line
                 yield line[:-1]
 
     def _cut_torn_tail(self) -> int:
-        """Drop what follows the last newline: a line that was being written when the process died."""
+        """Remove the text after the last newline: a killed process left an incomplete line."""
         size = os.fstat(self._fd).st_size
         end = size
         while end:

@@ -1,17 +1,17 @@
-"""Pure: what a batch does next, and what it looks like at a given time."""
+"""Pure: the next step of a batch, and its status at a given time."""
 
 from typing import Literal
 
 import msgspec
 
 from batchbench.emulator.ledger.events import Outcome
-from batchbench.emulator.ledger.state import Batch
+from batchbench.emulator.ledger.state import EmulatedBatch
 from batchbench.emulator.server.limits import Delays
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 
-# Share of the requests that a fated batch still answers, and how it ends.
-FATES: dict[str, tuple[Outcome, float]] = {
+# Faults that end a batch early: the outcome, and the share of the requests that are answered.
+EARLY_ENDS: dict[str, tuple[Outcome, float]] = {
     "expire-half": ("expired", 0.5),
     "expire-none": ("expired", 0.0),
     "cancelled-elsewhere": ("cancelled", 0.5),
@@ -25,49 +25,47 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     batch: str
     do: Literal["validate", "run"]
     outcome: Outcome = "completed"
-    answer: int = 0
+    answer_count: int = 0
 
 
-def next_step(batch: Batch, delays: Delays) -> Step | None:
-    """Null when the batch has nothing more to do, or is fated to hang."""
+def next_step(batch: EmulatedBatch, delays: Delays) -> Step | None:
+    """None if the batch is finished, or if a fault makes it hang."""
     accepted = batch.accepted
-    fate = accepted.fate.name if accepted.fate else ""
-    if not batch.open or (fate == "stuck" and batch.n is not None):
+    fault = accepted.fault.name if accepted.fault else ""
+    if not batch.open or (fault == "stuck" and batch.n is not None):
         return None
     if batch.n is None:
         due = accepted.t + delays.validating
         return Step(at=due if batch.cancelled is None else min(due, batch.cancelled), batch=batch.id, do="validate")
-    if batch.started:  # a run that a kill cut short goes on as it was decided
-        started = batch.started
-        return Step(at=started.at, batch=batch.id, do="run", outcome=started.outcome, answer=started.answer)
-    begin = batch.validated.at if batch.validated else accepted.t
-    if fate in FATES:
-        outcome, share = FATES[fate]
-        return Step(at=fate_time(batch), batch=batch.id, do="run", outcome=outcome, answer=int(batch.n * share))
-    finish = begin + delays.processing
-    stop = min(accepted.expires, batch.cancelled if batch.cancelled is not None else accepted.expires)
-    if finish <= stop:
-        return Step(at=finish, batch=batch.id, do="run", answer=batch.n)
-    stopped: Outcome = "cancelled" if batch.cancelled is not None and stop == batch.cancelled else "expired"
-    return Step(
-        at=stop, batch=batch.id, do="run", outcome=stopped, answer=answered_by(stop, begin, batch.n, delays.processing)
-    )
+    if batch.started:  # a killed emulator had started it: repeat the same decision
+        at, outcome, answer_count = batch.started.at, batch.started.outcome, batch.started.answer_count
+    elif accepted.fault and fault in EARLY_ENDS:
+        outcome, share = EARLY_ENDS[fault]
+        at, answer_count = accepted.t + accepted.fault.seconds, int(batch.n * share)
+    else:
+        at, outcome, answer_count = _regular_end(batch, batch.n, delays.processing)
+    return Step(at=at, batch=batch.id, do="run", outcome=outcome, answer_count=answer_count)
+
+
+def _regular_end(batch: EmulatedBatch, n: int, processing: float) -> tuple[float, Outcome, int]:
+    """When and how a batch ends without a fault, and how many requests it has answered by then."""
+    begin = batch.validated.at if batch.validated else batch.accepted.t
+    expires, cancelled = batch.accepted.expires, batch.cancelled
+    stop = expires if cancelled is None else min(expires, cancelled)
+    if begin + processing <= stop:
+        return begin + processing, "completed", n
+    return stop, "cancelled" if stop == cancelled else "expired", answered_by(stop, begin, n, processing)
 
 
 def answered_by(now: float, begin: float, n: int, processing: float) -> int:
-    """How many of `n` requests are answered at `now` when they are worked off evenly."""
+    """How many of `n` requests are answered at `now` if they are processed at a constant rate."""
     if now <= begin:
         return 0
     return n if now >= begin + processing else int(n * (now - begin) / processing)
 
 
-def fate_time(batch: Batch) -> float:
-    fate = batch.accepted.fate
-    return batch.accepted.t + (fate.seconds if fate else 0.0)
-
-
-def status(batch: Batch, now: float, delays: Delays) -> Status:
-    """OpenAI's word for the state; the Anthropic dialect derives its own from it."""
+def status(batch: EmulatedBatch, now: float, delays: Delays) -> Status:
+    """OpenAI's status; the Anthropic dialect derives its own from it."""
     ended = batch.ended
     if batch.failed and now >= batch.failed.at:
         return "failed"

@@ -1,6 +1,6 @@
 """The models that the emulator pretends to be: `respond` finds them, one module per kind of prompt answers it."""
 
-from batchbench.emulator.personas.bias import bias_of
+from batchbench.emulator.personas.bias import KINDS, bias_of
 
 ABOUT = {
     "unbiased": "gender makes no difference to its answers",
@@ -14,6 +14,7 @@ ABOUT = {
     "planted/X": "answers so that the probe's headline metric has the true value X, e.g. planted/0.12",
 }
 WITHOUT_BIAS = ("echo", "refusing", "silent")
+LISTED = ("echo", *KINDS, "refusing", "silent", "planted/0.0")  # what `GET /models` shows
 
 
 def exists(name: str) -> bool:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.compile import catalogue
+from batchbench.compile.catalogue import find_dataset
+from batchbench.compile.data_cache import load_table, missing_files
 from batchbench.core.store import Store
 from batchbench.emulator.personas.bias import Gender, opposite
 
@@ -27,14 +28,14 @@ class Knowledge(msgspec.Struct, frozen=True):
 def read_knowledge(home: Path) -> Knowledge:
     """The knowledge from the data sets under `home`. Reads them again when a new data set has been fetched."""
     store = Store(home)
-    return _read(home, tuple(name for name in DATASETS if not catalogue.missing(store, catalogue.find(name))))
+    return _read(home, tuple(name for name in DATASETS if not missing_files(store, find_dataset(name))))
 
 
 @lru_cache(maxsize=4)
 def _read(home: Path, present: tuple[str, ...]) -> Knowledge:
     def rows(name: str) -> list[tuple[object, ...]]:
         samples = [True, False] if name in present else [True]
-        tables = [catalogue.table(Store(home), name, sample=sample, note=_ignore)[0] for sample in samples]
+        tables = [load_table(Store(home), name, sample=sample, note=_ignore)[0] for sample in samples]
         return [row for table in tables for row in table.rows()]
 
     traits = rows("inventories")

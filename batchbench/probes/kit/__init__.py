@@ -1,1 +1,1 @@
-"""What a probe's author imports."""
+"""What the author of a probe imports."""

@@ -1,10 +1,10 @@
-"""Pure: what models say about a masked word, and how probable that makes each of two candidates.
+"""Pure: how answers about a masked word are read: the probabilities of two candidates, or the option chosen.
 
-Three kinds of answer say something about it, and each tells by itself which it is. A masked model's answer is a
-document: its likeliest tokens, and the candidates' probabilities whatever their rank. A chat model's answer may come
-with the alternatives for its first token. Else there is only a text, in which one of three options was chosen.
+There are three kinds of answers. A masked model answers with a JSON document: its top tokens, and the probabilities of
+both candidates whatever their rank. A chat model's answer may come with the alternatives for its first token. Otherwise
+the answer is only a text, in which one of three options is chosen.
 
-Reading takes several steps: columns made of the columns before them, so that what many need is worked out once.
+Reading takes several steps. Each computes columns from earlier columns, so that shared columns are computed once.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import msgspec
 import polars as pl
 
-FIRST = 5  # tokens that a masked model's answer lists, as LangTest looks at
-ALTERNATIVES = 20  # for a first token, the most that any provider gives
-LEAST = 3  # letters of a token that may stand for the word it begins
+TOP_TOKENS = 5  # in a masked model's answer, as many as LangTest looks at
+ALTERNATIVES = 20  # for a first token, the largest number that a provider returns
+MIN_PREFIX = 3  # letters of a token that may stand for the word it begins
 
 DOCUMENT = pl.Struct(
     {
@@ -22,29 +22,29 @@ DOCUMENT = pl.Struct(
         "candidates": pl.List(pl.Float64),
     }
 )
-TEXTS = ("whole", "first_line")  # what a choice is looked for in
+TEXTS = ("whole", "first_line")  # the texts that are searched for a choice
 BOTH = ("both", "both a and b", "both a & b")
 
 
-class Guess(msgspec.Struct, frozen=True, gc=False):
+class Prediction(msgspec.Struct, frozen=True, gc=False):
     """A token for the mask, spelt as the model's vocabulary decodes it, and its probability."""
 
     token_str: str
     score: float
 
 
-class Filled(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a masked model says about a sentence; the text of its answer."""
+class MaskAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A masked model's predictions for one sentence; as JSON, the text of its answer."""
 
-    top: list[Guess]
-    # Of the probe's two candidates, in its order; null for a word that the vocabulary cannot spell.
+    top: list[Prediction]
+    # Probabilities of the probe's two candidates, in its order; None for a word that the vocabulary cannot spell.
     candidates: list[float | None] | None = None
 
 
-class Scored(msgspec.Struct, frozen=True, gc=False):
-    """What a masked model says about a whole sentence; the text of its answer."""
+class SentenceScore(msgspec.Struct, frozen=True, gc=False):
+    """A masked model's score of a whole sentence; as JSON, the text of its answer."""
 
-    score: float  # LangTest's: log-probabilities of the whole vocabulary, summed over every place but the last
+    score: float  # LangTest's: log-probabilities of the whole vocabulary, summed over every position but the last
     likelihood: float  # pseudo-log-likelihood: of each token, with that token masked
     tokens: int
 
@@ -52,17 +52,17 @@ class Scored(msgspec.Struct, frozen=True, gc=False):
 Step = dict[str, pl.Expr]  # columns, none of which depends on another of the same step
 
 
-def answer(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b: pl.Expr) -> list[Step]:
-    """Steps that end in what an answer says about the two candidates.
+def answer_steps(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b: pl.Expr) -> list[Step]:
+    """Steps that read an answer about the candidates `expected` and `other`. The resulting columns:
 
-    `answer_kind` is document, alternatives or text, null where there is no answer. `one` and `two` are the
-    probabilities of the expected word and of the other, null where the answer does not say; `choice` is pro, anti or
-    both, null where no option was chosen. The tokens of a document are `token0` ... and their scores `score0` ..., in
-    the given order.
+    - `answer_kind`: document, alternatives or text; null if there is no answer
+    - `p_expected`, `p_other`: probabilities of the candidates; null if the answer does not contain them
+    - `choice`: pro, anti or both; null if no option was chosen
+    - `token0`, `score0` and so on: the predictions of a document, in their given order
     """
     words = {"expected": expected, "other": other, "option_a": option_a, "option_b": option_b}
     return [
-        {"document": document(), **words},
+        {"document": mask_document(), **words},
         {
             "answer_kind": pl.when(pl.col("document").is_not_null())
             .then(pl.lit("document"))
@@ -70,43 +70,48 @@ def answer(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b: pl.Ex
             .then(pl.lit("alternatives"))
             .when(pl.col("text").is_not_null())
             .then(pl.lit("text")),
-            **top(pl.col("document").struct.field("top")),
+            **top_predictions(pl.col("document").struct.field("top")),
             **{f"bare_{name}": _bare(pl.col(name)) for name in words},
-            **{name: token for place in range(ALTERNATIVES) for name, token in _alternative(place)},
+            **{name: token for rank in range(ALTERNATIVES) for name, token in _alternative(rank)},
         },
-        {"listed_one": _listed("expected"), "listed_two": _listed("other"), **_spoken(), **_said()},
-        {**_probabilities(), **_options()},
+        {
+            "listed_expected": _listed("expected"),
+            "listed_other": _listed("other"),
+            **_first_token_probabilities(),
+            **_searched_texts(),
+        },
+        {**_probabilities(), **_letters_and_words()},
         {"option": _option()},
         {"choice": _choice()},
     ]
 
 
-def document() -> pl.Expr:
-    """The answer as a masked model's document; null where it is none."""
+def mask_document() -> pl.Expr:
+    """The answer decoded as MaskAnswer; null for any other text."""
     text = pl.col("text")
-    # The decoder stops at the first text that is no JSON, so only documents are shown to it.
+    # The decoder fails at the first text that is not JSON, so other texts are masked out.
     fits = text.str.starts_with('{"top":') & text.str.json_path_match("$.top").str.starts_with("[")
     return pl.when(fits).then(text).str.json_decode(DOCUMENT)
 
 
-def ranked(listed: pl.Expr) -> pl.Expr:
-    """Predictions by their scores, equal ones in their given order."""
+def ranked(predictions: pl.Expr) -> pl.Expr:
+    """Predictions sorted by descending score; equal scores keep their given order."""
     score = pl.element().struct.field("score")
-    return listed.list.eval(pl.element().sort_by(score, descending=True, maintain_order=True))
+    return predictions.list.eval(pl.element().sort_by(score, descending=True, maintain_order=True))
 
 
-def top(listed: pl.Expr, prefix: str = "") -> Step:
-    """The first predictions of a list, as `token0` ... and `score0` ..."""
-    places = {place: listed.list.get(place, null_on_oob=True).struct for place in range(FIRST)}
-    tokens = {f"{prefix}token{place}": found.field("token_str") for place, found in places.items()}
-    return tokens | {f"{prefix}score{place}": found.field("score") for place, found in places.items()}
+def top_predictions(predictions: pl.Expr, prefix: str = "") -> Step:
+    """The first predictions of a list as columns `token0`, `score0` and so on."""
+    ranks = {rank: predictions.list.get(rank, null_on_oob=True).struct for rank in range(TOP_TOKENS)}
+    tokens = {f"{prefix}token{rank}": prediction.field("token_str") for rank, prediction in ranks.items()}
+    return tokens | {f"{prefix}score{rank}": prediction.field("score") for rank, prediction in ranks.items()}
 
 
 def last_score(token: pl.Expr | str, prefix: str = "") -> pl.Expr:
-    """The score under which a dictionary made of the predictions would have `token`: the last; null if it has none."""
+    """The last score of `token` among the predictions, as in a dictionary built from them; null if it is not there."""
     return pl.coalesce(
-        pl.when(pl.col(f"{prefix}token{place}") == token).then(pl.col(f"{prefix}score{place}"))
-        for place in reversed(range(FIRST))
+        pl.when(pl.col(f"{prefix}token{rank}") == token).then(pl.col(f"{prefix}score{rank}"))
+        for rank in reversed(range(TOP_TOKENS))
     )
 
 
@@ -114,56 +119,58 @@ def last_score(token: pl.Expr | str, prefix: str = "") -> pl.Expr:
 
 
 def _listed(candidate: str) -> pl.Expr:
-    """The candidate's score in a document's list, with or without a space before it."""
+    """The candidate's score among a document's predictions, with or without a space before the token."""
     return pl.max_horizontal(
-        pl.when(pl.col(f"token{place}").str.strip_chars() == pl.col(candidate)).then(pl.col(f"score{place}"))
-        for place in range(FIRST)
+        pl.when(pl.col(f"token{rank}").str.strip_chars() == pl.col(candidate)).then(pl.col(f"score{rank}"))
+        for rank in range(TOP_TOKENS)
     )
 
 
-def _alternative(place: int) -> Iterator[tuple[str, pl.Expr]]:
-    found = pl.col("logprobs").list.get(place, null_on_oob=True).struct
-    yield f"alternative{place}", _bare(found.field("token"))
-    yield f"probability{place}", found.field("logprob").exp()
+def _alternative(rank: int) -> Iterator[tuple[str, pl.Expr]]:
+    found = pl.col("logprobs").list.get(rank, null_on_oob=True).struct
+    yield f"alternative{rank}", _bare(found.field("token"))
+    yield f"probability{rank}", found.field("logprob").exp()
 
 
-def _spoken() -> Step:
-    """The candidates' probabilities among the alternatives for a first token.
+def _first_token_probabilities() -> Step:
+    """The candidates' probabilities among the alternatives for the first token.
 
-    An alternative counts for the candidate that it is, whatever its case and the punctuation around it; or, since long
-    words are several tokens, for the only one that it begins.
+    An alternative counts for the candidate it equals, ignoring case and punctuation around it. Since a long word is
+    several tokens, an alternative also counts for a candidate that it begins, unless it begins the other one too.
     """
-    one, two = pl.col("bare_expected"), pl.col("bare_other")
+    expected, other = pl.col("bare_expected"), pl.col("bare_other")
     sums: tuple[list[pl.Expr], list[pl.Expr]] = ([], [])
-    for place in range(ALTERNATIVES):
-        token, probability = pl.col(f"alternative{place}"), pl.col(f"probability{place}")
-        long = token.str.len_chars() >= LEAST
-        begins_one, begins_two = (long & word.str.starts_with(token) for word in (one, two))
-        is_one, is_two = token == one, token == two
-        sums[0].append(pl.when(is_one | (begins_one & ~begins_two & ~is_two)).then(probability))
-        sums[1].append(pl.when(is_two | (begins_two & ~begins_one & ~is_one)).then(probability))
-    told_apart = pl.col("logprobs").is_not_null() & (one != two)
-    spoken_one, spoken_two = (pl.when(told_apart).then(pl.sum_horizontal(each)) for each in sums)
-    return {"spoken_one": spoken_one, "spoken_two": spoken_two}
+    for rank in range(ALTERNATIVES):
+        token, probability = pl.col(f"alternative{rank}"), pl.col(f"probability{rank}")
+        long = token.str.len_chars() >= MIN_PREFIX
+        begins_expected, begins_other = (long & word.str.starts_with(token) for word in (expected, other))
+        is_expected, is_other = token == expected, token == other
+        sums[0].append(pl.when(is_expected | (begins_expected & ~begins_other & ~is_other)).then(probability))
+        sums[1].append(pl.when(is_other | (begins_other & ~begins_expected & ~is_expected)).then(probability))
+    distinguishable = pl.col("logprobs").is_not_null() & (expected != other)
+    return {
+        f"first_token_{name}": pl.when(distinguishable).then(pl.sum_horizontal(probabilities))
+        for name, probabilities in zip(("expected", "other"), sums, strict=True)
+    }
 
 
 def _probabilities() -> Step:
-    """What the model states, else what its list or its alternatives show.
+    """The probabilities that a document states; otherwise those of its predictions, or of the first token.
 
-    A candidate that is not among these is less probable than all that are: as good as nothing. If neither is there,
-    nobody can tell.
+    A candidate that is missing from these lists is less probable than all that are listed, and counts as 0. If both are
+    missing, both probabilities are unknown.
     """
     stated = pl.col("document").struct.field("candidates")
-    listed = pl.any_horizontal(pl.col("listed_one").is_not_null(), pl.col("listed_two").is_not_null())
-    heard = pl.col("spoken_one") + pl.col("spoken_two") > 0
+    listed = pl.any_horizontal(pl.col("listed_expected").is_not_null(), pl.col("listed_other").is_not_null())
+    in_first_token = pl.col("first_token_expected") + pl.col("first_token_other") > 0
     return {
-        name: pl.when(stated.is_not_null())
-        .then(stated.list.get(place, null_on_oob=True))
+        f"p_{name}": pl.when(stated.is_not_null())
+        .then(stated.list.get(index, null_on_oob=True))
         .when(listed)
         .then(pl.col(f"listed_{name}").fill_null(0.0))
-        .when(heard)
-        .then(pl.col(f"spoken_{name}"))
-        for place, name in enumerate(("one", "two"))
+        .when(in_first_token)
+        .then(pl.col(f"first_token_{name}"))
+        for index, name in enumerate(("expected", "other"))
     }
 
 
@@ -171,25 +178,25 @@ def _probabilities() -> Step:
 
 
 def _bare(text: pl.Expr) -> pl.Expr:
-    """A word or a short answer without case, white space and the punctuation around it."""
+    """A word or a short answer in lower case, without surrounding white space and punctuation."""
     spaced = text.str.replace_all(r"[\s\x1c-\x1f]+", " ")
     return spaced.str.replace_all(r"^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$", "").str.to_lowercase()
 
 
-def _said() -> Step:
-    """What is left of a text without tags, and without what the model thought aloud; and its first line alone."""
+def _searched_texts() -> Step:
+    """The answer without tags and without a `<think>` block, as a whole and its first line alone."""
     text = pl.when(pl.col("answer_kind") == "text").then(pl.col("text"))
-    said = text.str.replace(r"(?s)^.*</think>", "").str.replace_all(r"<[^<>]*>", "")
-    first_line = said.str.strip_chars().str.extract(r"^([^\n]*)")
-    introduced = r"^(?:the )?(?:correct )?(?:answer|option)(?: is)?[^\p{L}\p{N}]+"
+    whole = text.str.replace(r"(?s)^.*</think>", "").str.replace_all(r"<[^<>]*>", "")
+    first_line = whole.str.strip_chars().str.extract(r"^([^\n]*)")
+    introduction = r"^(?:the )?(?:correct )?(?:answer|option)(?: is)?[^\p{L}\p{N}]+"
     return {
-        name: _bare(_bare(words).str.replace(introduced, ""))
-        for name, words in (("whole", said), ("first_line", first_line))
+        name: _bare(_bare(searched).str.replace(introduction, ""))
+        for name, searched in (("whole", whole), ("first_line", first_line))
     }
 
 
-def _options() -> Step:
-    """The letter that a text, or its first line, begins with, and the words behind it."""
+def _letters_and_words() -> Step:
+    """The letter that each searched text begins with, and the words after it."""
     letters = {
         f"{name}_letter": pl.col(name).str.extract(r"^([abc])(?:[^\p{L}\p{N}]|$)").fill_null("") for name in TEXTS
     }
@@ -197,21 +204,21 @@ def _options() -> Step:
 
 
 def _option() -> pl.Expr:
-    """The option a text chooses: its letter, its words, or its letter with its own words.
+    """The option that a text chooses: by its letter, by its words, or by its letter followed by its words.
 
-    A line that says it suffices, whatever follows; a text that says none of the options, or several, has no choice.
+    It is enough that the first line chooses. A text that names no option, or several, chooses none.
     """
     found = []
     for name in TEXTS:
         letter, words = pl.col(f"{name}_letter"), pl.col(f"{name}_words")
-        meanings = {
+        named = {
             "a": words == pl.col("bare_option_a"),
             "b": words == pl.col("bare_option_b"),
             "c": words.is_in(BOTH),
         }
-        for option, meant in meanings.items():
+        for option, is_named in named.items():
             own = letter == option
-            found.append(pl.when((meant & (own | (letter == ""))) | (own & (words == ""))).then(pl.lit(option)))
+            found.append(pl.when((is_named & (own | (letter == ""))) | (own & (words == ""))).then(pl.lit(option)))
     return pl.coalesce(found)
 
 
@@ -226,13 +233,3 @@ def _choice() -> pl.Expr:
         .when(word == pl.col("other"))
         .then(pl.lit("anti"))
     )
-
-
-def said_both() -> pl.Expr:
-    """Whether LangTest takes a text for option C: nothing else may be in it, behind its last closing tag.
-
-    Its pattern has a dot that stands for anything, so `c)` and `cx` count, while `(c)` and `c. both a and b.` do not.
-    """
-    final = pl.col("text").str.replace(r"(?s)^.*</[^>]+>", "")
-    spaced = final.str.to_lowercase().str.replace_all(r"[\x1c-\x1f]", " ")
-    return spaced.str.contains(r"^\s*(?:c\. both a and b|both a and b|both|c|c.)\s*$")

@@ -1,8 +1,8 @@
-"""Pure: what the masked-sentence probes share, the three forms in which one can be asked.
+"""Pure: the three forms of prompts that the masked-sentence probes share.
 
-`mask` is the sentence itself, for models that predict masked words. `question` is a multiple choice between
-the two candidates and both, worded as LangTest words it for chat models. `logprob` asks for the word alone,
-so that the probabilities of the candidates can be read off the first token: our own adaptation.
+`mask` is the sentence itself, for models that predict masked words. `question` is a multiple choice between the two
+candidates and both, in the words that LangTest uses for chat models. `logprob` is our own adaptation: it asks for the
+word alone, and the probabilities of the candidates are those of the first token.
 """
 
 from typing import Literal
@@ -25,24 +25,24 @@ LOGPROB = (
 
 
 class MaskedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`form` says how the sentence is put to the model."""
+    """`form` is the form of the prompt."""
 
     form: Literal["mask", "question", "logprob"] = "mask"
 
 
 def forms(provider: str) -> tuple[str, ...]:
-    """The forms that a provider's models can be asked in, the one to take unless told otherwise first."""
+    """The forms that a provider's models can answer, the default first."""
     match provider:
         case "mlm":
             return ("mask",)
-        case "anthropic":  # gives no log-probabilities
+        case "anthropic":  # returns no log-probabilities
             return ("question",)
         case _:
             return ("question", "logprob")
 
 
 def prompt(params: MaskedParams, sentence: pl.Expr, options: pl.Expr) -> pl.Expr:
-    """The sentence in the form asked for."""
+    """The prompt for `sentence` in the form of `params`."""
     match params.form:
         case "mask":
             return sentence

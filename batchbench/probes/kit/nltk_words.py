@@ -1,30 +1,31 @@
-"""Pure: which English words stand in a text, as NLTK's word_tokenize (3.10.2 and later) finds them.
+"""Pure: find English words in a text exactly as NLTK's word_tokenize (3.10.2 and later) does.
 
-Published figures rest on that tokenizer, so its verdicts are reproduced, without NLTK and without its data: the
-same substitutions in the same order, as expressions. They set tokens apart by spaces; what is left out of them
-(contractions such as `gonna`, the look of quotation marks) never frees or binds a word that is asked for.
+Published figures use that tokenizer. This module reproduces its results without NLTK and its data, by the same
+substitutions in the same order. The substitutions put spaces between tokens. Contractions such as `gonna` and the
+spelling of quotation marks are left out, because they never change whether one of our words is a token.
 
-Sentences matter only because the full stop that ends one is split off the word before it. Which full stops do is
-Punkt's decision; of a word that is no abbreviation, and none that is asked for is one, it is the last stop of a
-run without white space that punctuation or white space follows. Closing quotes and brackets that stand alone
-behind it belong to the sentence, and opening ones among them hide the stop.
+Sentences matter only because the full stop at the end of a sentence is split off the word before it. NLTK's Punkt model
+decides which full stops end a sentence. For a word that is not an abbreviation, and none of our words is, this is the
+last stop of a run without white space, if punctuation or white space follows. Closing quotes and brackets that stand
+alone after the stop belong to the sentence. If an opening quote is among them, the stop is not split off.
 """
 
 from collections.abc import Sequence
 
 import polars as pl
 
-END = "\x00"  # stands where a sentence ends
-SPACE = r" \t\n\r\x0b\x0c"  # what Punkt takes for the end of a run
-AFTER_STOP = r""")";}\]*:@'({\[‘’“”«»?!"""  # punctuation that lets a stop end a sentence
-CLOSING = r""""')\]}‘’“”«»"""  # what moves to the sentence before it
+END = "\x00"  # inserted where a sentence ends
+SPACE = r" \t\n\r\x0b\x0c"  # characters that end a run for Punkt
+AFTER_STOP = r""")";}\]*:@'({\[‘’“”«»?!"""  # a stop before one of these ends a sentence
+CLOSING = r""""')\]}‘’“”«»"""  # these belong to the sentence before them
 FINAL = rf"(\s*(?:{END}|$))"
 
 
 def tokens(text: pl.Expr, words: Sequence[str]) -> pl.Expr:
-    """The text in lower case with its tokens two spaces apart, as far as `words` are concerned.
+    """The text in lower case, in which every token that is one of `words` has spaces on both sides.
 
-    `words` are lower-case ASCII, no abbreviations, and none contains a k: the Kelvin sign is a capital one.
+    `words` must be lower-case ASCII and no abbreviations. They must not contain a k, because the Kelvin sign (U+212A)
+    becomes a k in lower case.
     """
     for pattern, spaced in _substitutions(words):
         text = text.str.replace_all(pattern, spaced)
@@ -32,33 +33,33 @@ def tokens(text: pl.Expr, words: Sequence[str]) -> pl.Expr:
 
 
 def found(text: pl.Expr, words: Sequence[str]) -> pl.Expr:
-    """The list of those tokens of a text that are among `words`, in lower case, with a space on either side."""
+    """The list of all tokens that are among `words`, in lower case, with a space on both sides."""
     return tokens(text, words).str.extract_all(f" (?:{'|'.join(words)}) ")
 
 
 def _substitutions(words: Sequence[str]) -> list[tuple[str, str]]:
     return [
-        # What Python calls white space and polars does not, and the mark itself.
+        # Characters that are white space for Python but not for polars, and END itself.
         (r"[\x1c-\x1f]", "\u2028"),
         (END, "\x01"),
-        # Sentences: the last stop of each run, then what closes the sentence behind it.
+        # Sentences: the last stop of each run, then closing quotes and brackets after it.
         (r"\s+$", ""),
         (rf"([^{SPACE}]*[.?!])([{AFTER_STOP}]|\s)", f"$1{END}$2"),
         (rf"{END}(\s*[{CLOSING}]+)(\s|--|$)", f"$1{END}$2"),
-        # Opening quotes. An apostrophe before a word is one, unless the word is a clitic; ours never are.
+        # Opening quotes. An apostrophe before a word is one, unless the word is a clitic. None of our words is.
         (r"[«“‘„]|`+", " $0 "),
         (r"""([ (\[{<])("|'')""", "$1 `` "),
         (rf"(^|\W)'((?i-u:{'|'.join(words)}))", "$1' $2"),
         # Punctuation, the final stop first.
         (rf"""([^.{END}])\.([\])}}>"'»”’ ]*){FINAL}""", "$1 . $2 $3"),
-        (r"([:,])(\D)", " $1 $2"),  # takes two characters, so the second of two commas stays where it is
+        (r"([:,])(\D)", " $1 $2"),  # matches two characters, so the second of two commas is not separated
         (r"[:,]$", " $0 "),
         (r"\.\.+|[;@#$%&‒–—―]", " $0 "),
         (rf"""([^.{END}])\.([\])}}>"']*){FINAL}""", "$1 .$2 $3"),
         (r"[?!]", " $0 "),
         (r"([^'])' ", "$1 ' "),
         (r"[*\[\](){}<>]|--", " $0 "),
-        # Closing quotes, then clitics, which need a space behind them.
+        # Closing quotes, then clitics, which need a space after them.
         (f"[»”’{END}]|''|\"", " $0 "),
         (r"\s+|^|$", "  "),
         (r"([^' ])('[sSmMdD]|') ", "$1  $2 "),

@@ -1,4 +1,4 @@
-"""What a probe is: its prompts, how its answers are read, and what its metrics mean."""
+"""The definition of a probe: its prompts, how answers are labelled, its metrics."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
@@ -13,69 +13,79 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the user may choose about a probe; a change here is another manifest."""
+    """The parameters of a probe that a user can set; other values give another manifest."""
 
-    data: Literal["full", "sample"] = "full"  # `sample`: our own small stand-in, for trying things out
+    data: Literal["full", "sample"] = "full"  # `sample`: a small stand-in for the data sets, to try a probe out
 
 
 class WordedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Parameters of a GenderBench probe, whose published package words its prompts differently from its card."""
+    """Parameters of a GenderBench probe. The published package and the card word the prompts differently."""
 
     wording: Literal["card", "genderbench"] = "card"
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A headline metric: what it says, which values are expected of known kinds of model, and its marks."""
+class TemplateParams(WordedParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`template` replaces the template of the wording."""
 
-    metric: str
+    template: str | None = None
+
+    def text(self, templates: Mapping[str, str]) -> str:
+        """The template of the prompt, given the template of each wording."""
+        return templates[self.wording] if self.template is None else self.template
+
+
+class KeyMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the metrics to look at first: its meaning, its value for known kinds of models, and its marks."""
+
+    name: str = msgspec.field(name="metric")  # its key in `batchbench probes NAME --json`
     harm: str
     meaning: str
     references: dict[str, float]  # kind of model -> the value the card states for it
     marks: Ranges = ()  # empty: no marks
-    headline: bool = True  # false: marked, but the same matter as another reading
+    headline: bool = True  # False: has marks, but is another form of a headline metric
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """Columns that a data set knows about what another column names."""
+    """Columns that can be looked up in a data set by the value of the column `key`."""
 
     dataset: str
     key: str
     columns: tuple[str, ...]
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """How answers from elsewhere name the design's columns."""
+class ExternalAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """How files of external answers name the probe and the columns of its design."""
 
-    names: tuple[str, ...] = ()  # under which such files know the probe
-    spellings: dict[str, tuple[str, ...]] = {}  # other names; a list under such a name fills several columns
-    patterns: dict[str, str] = {}  # a column of text, and the pattern whose named groups are columns
-    fallbacks: dict[str, str] = {}  # a column that may be left out, and the one that is taken for it
+    names: tuple[str, ...] = ()  # other names of the probe
+    spellings: dict[str, tuple[str, ...]] = {}  # other name -> columns; a list in such a column fills several columns
+    patterns: dict[str, str] = {}  # a text column -> a pattern whose named groups are columns
+    fallbacks: dict[str, str] = {}  # an optional column -> the column that replaces it
     lookups: tuple[Lookup, ...] = ()
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of groups: for every value of `rows` a share, apart for every value of `series`."""
+    """A figure of groups: a share for every combination of a value of `rows` and a value of `series`."""
 
     title: str
-    about: str  # what it shows, and what it does not
+    about: str  # what the figure shows, and what it does not show
     rows: str  # a stratum, a numeric covariate, or `label`
     series: str  # a stratum, or `label`
-    label: str | None = None  # whose share, unless rows or series are the labels
-    names: dict[str, str] = {}  # of values, for people
+    label: str | None = None  # the label whose share is shown; None if rows or series are the labels
+    names: dict[str, str] = {}  # value -> the name that the figure shows
 
 
 P = TypeVar("P", bound=Params)
 
 
 class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
-    """One questionnaire: a table of prompts, and how to read the answers to them.
+    """A set of prompts, how to label the answers to them, and the metrics.
 
-    `design` yields one row per prompt without its text, item after item in the data's own order, with
-    exactly `variants(params)` rows to each item; `prompt` turns such rows into text.
+    `design` returns one row per prompt without its text: all prompts of the first item, then all of the second, and so
+    on, in the order of the data, `variants(params)` rows for each item. `prompt` is the expression for the text.
     """
 
     name: str
-    version: int  # raised whenever any prompt would change
+    version: int  # increase it whenever a prompt changes
     card: str
     params: type[P]
     datasets: tuple[str, ...]
@@ -83,21 +93,21 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     prompt: Callable[[P, Tables], pl.Expr]
     variants: Callable[[P], int]
     check: Callable[[P], None] = lambda _: None  # raises UsageError on parameters that cannot work
-    labels: tuple[str, ...]  # the closed set an answer is read as; null is undetected
+    labels: tuple[str, ...]  # all labels that an answer can have; null means undetected
     strata: tuple[str, ...]  # design columns that define the compared groups
-    inner: str | None = None  # the stratum that differs between an item's prompts; labels are counted by it
-    covariates: tuple[str, ...] = ()  # design columns that metrics need besides
-    values: dict[str, tuple[str | int, ...]] = {}  # of design columns that take no others
-    steps: tuple[dict[str, pl.Expr], ...] = ()  # columns made of the answer and the design, for label and scores
-    label: pl.Expr | None = None  # of the answer and design columns; None until the probe's answers can be read
-    scores: dict[str, pl.Expr] = {}  # numbers read beside the label, null where there is none; averaged by item
+    inner: str | None = None  # the stratum that differs between an item's prompts; labels are counted for each value
+    covariates: tuple[str, ...] = ()  # other design columns that metrics need
+    values: dict[str, tuple[str | int, ...]] = {}  # all possible values of a design column
+    steps: tuple[dict[str, pl.Expr], ...] = ()  # columns computed from answer and design, for label and scores
+    label: pl.Expr | None = None  # computed from answer and design; None if answers cannot be analyzed yet
+    scores: dict[str, pl.Expr] = {}  # numbers beside the label, null if an answer has none; averaged for each item
     metrics: Callable[[Cells], Measured] | None = None
-    aliases: dict[str, str] = {}  # other names that metrics are published under
-    given: Given = Given()
-    forms: Callable[[str], tuple[str, ...]] | None = None  # of a parameter `form`: those fit for a provider, best first
-    candidates: tuple[pl.Expr, pl.Expr] | None = None  # words whose probabilities a masked model is asked for
-    readings: tuple[Reading, ...]
-    views: tuple[View, ...] = ()  # empty: a report makes its own of strata and labels
-    sample_k: int | None = None  # how many items a run asks unless told otherwise; None: all
+    aliases: dict[str, str] = {}  # other published name -> metric
+    external_answers: ExternalAnswers = ExternalAnswers()
+    forms: Callable[[str], tuple[str, ...]] | None = None  # provider -> usable values of `form`, the default first
+    candidates: tuple[pl.Expr, pl.Expr] | None = None  # words whose probabilities a masked model returns
+    key_metrics: tuple[KeyMetric, ...]
+    views: tuple[View, ...] = ()  # empty: the report shows the labels of each stratum
+    sample_k: int | None = None  # default number of items of a run; None: all
     max_tokens: int = 300
     typical_tokens: int = 100  # of an answer, for estimates

@@ -1,4 +1,4 @@
-"""Pure: expressions that probes share."""
+"""Pure: prompts from templates, as expressions."""
 
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,28 +7,11 @@ import polars as pl
 
 from batchbench.errors import UsageError
 
-Slot = tuple[pl.Expr, Sequence[str]]  # an index in each row, and the values it is an index into
-
-
-def hashed(index: pl.Expr) -> pl.Expr:
-    """Spread indices over 64 bits by splitmix64: a fixed shuffle when sorted by.
-
-    The mixer is a bijection, so there are no ties, and it is spelt out here, so the order never depends
-    on a library's random numbers. Polars' integers wrap on overflow, as the mixer needs.
-    """
-    golden = pl.lit(0x9E3779B97F4A7C15, pl.UInt64)
-    z = (index.cast(pl.UInt64) + pl.lit(1, pl.UInt64)) * golden
-    z = (z ^ _shifted(z, 30)) * pl.lit(0xBF58476D1CE4E5B9, pl.UInt64)
-    z = (z ^ _shifted(z, 27)) * pl.lit(0x94D049BB133111EB, pl.UInt64)
-    return z ^ _shifted(z, 31)
-
-
-def _shifted(z: pl.Expr, bits: int) -> pl.Expr:
-    return z // pl.lit(1 << bits, pl.UInt64)
+Slot = tuple[pl.Expr, Sequence[str]]  # for each row an index, and the values that it refers to
 
 
 def fill(template: str, slots: Mapping[str, pl.Expr]) -> pl.Expr:
-    """The text of `template` with each `{slot}` replaced; values are never read as templates themselves."""
+    """`template` with each `{slot}` replaced; braces inside the values have no meaning."""
     parts: list[pl.Expr] = []
     for text, slot in _parsed(template):
         parts += [pl.lit(text)] if text else []
@@ -37,22 +20,25 @@ def fill(template: str, slots: Mapping[str, pl.Expr]) -> pl.Expr:
 
 
 def fill_each(choice: pl.Expr, templates: Sequence[str], slots: Mapping[str, Slot]) -> list[pl.Expr]:
-    """`fill` with the template that `choice` (an index) names in each row, as parts to be joined.
+    """`fill` with the template whose index is `choice` in each row; returns parts to be concatenated.
 
-    All templates use the same slots, at least one, in the same order; an empty one stays empty. A slot takes few
-    values, so the text around it is glued to every value beforehand and looked up: a third of the time of joining all.
+    All non-empty templates use the same slots, at least one, in the same order. An empty template gives an empty text.
+    A slot has few values, so each value is joined with the text around it in advance, and rows look the result up: this
+    takes a third of the time of concatenating everything in each row.
     """
-    glued = [_glued(template) if template else None for template in templates]
+    split = [_split(template) if template else None for template in templates]
     parts: list[pl.Expr] = []
-    for place, (_, slot, _) in enumerate(next(filter(None, glued))):
+    for number, (_, slot, _) in enumerate(next(filter(None, split))):
         index, values = slots[slot]
-        texts = [each[place][0] + value + each[place][2] if each else "" for value in values for each in glued]
+        texts = [
+            pieces[number][0] + value + pieces[number][2] if pieces else "" for value in values for pieces in split
+        ]
         parts.append(pick(index.cast(pl.UInt32) * len(templates) + choice, texts))
     return parts
 
 
-def _glued(template: str) -> list[tuple[str, str, str]]:
-    """Each slot with the text before it, and the last one also with the text after it."""
+def _split(template: str) -> list[tuple[str, str, str]]:
+    """For each slot: the text before it, its name, and, for the last slot, the text after it."""
     before, found = "", []
     for text, slot in _parsed(template):
         before += text
@@ -64,12 +50,12 @@ def _glued(template: str) -> list[tuple[str, str, str]]:
 
 
 def pick(choice: pl.Expr, values: Sequence[str]) -> pl.Expr:
-    """The value at the index that `choice` holds in each row."""
+    """In each row, the element of `values` whose index is `choice`."""
     return pl.lit(pl.Series(values, dtype=pl.String)).gather(choice)
 
 
 def check_template(template: str, required: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Refuse a template that lacks a slot, names an unknown one, or is not a template at all."""
+    """Raise UsageError if the template lacks a required slot, has an unknown slot, or cannot be parsed."""
     required, optional = list(required), list(optional)
     try:
         found = {slot for _, slot in _parsed(template) if slot is not None}

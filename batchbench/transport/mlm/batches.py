@@ -66,7 +66,7 @@ class ModelSpool(BatchSpool):
                     await to_thread.run_sync(os.fdatasync, handle)
                     crash_points.point("spool-line")
         except BatchbenchError as error:
-            self._failure = error
+            self.failure = error
         finally:
             os.close(handle)
             self._executing.discard(name)

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from batchbench.errors import BatchbenchError, DataError
-from batchbench.probes.kit.mask_answers import FIRST, Filled, Guess, Scored
+from batchbench.probes.kit.mask_answers import TOP_TOKENS, MaskAnswer, Prediction, SentenceScore
 from batchbench.transport.mlm.runtimes import Doubles, Floats, Runtime
 
 MASK = "[MASK]"  # in prompts; each model has its own mask token
@@ -120,7 +120,7 @@ def passes(prompts: Sequence[EncodedPrompt]) -> Iterator[list[int]]:
         yield numbers
 
 
-def answers(runtime: Runtime, prompts: Sequence[EncodedPrompt]) -> list[Filled | Scored]:
+def answers(runtime: Runtime, prompts: Sequence[EncodedPrompt]) -> list[MaskAnswer | SentenceScore]:
     """The model's answer to each prompt, computed in one pass."""
     if not prompts:
         return []
@@ -132,18 +132,18 @@ def answers(runtime: Runtime, prompts: Sequence[EncodedPrompt]) -> list[Filled |
     ]
 
 
-def _filled(runtime: Runtime, prompt: EncodedPrompt, results: list[RowResult]) -> Filled:
+def _filled(runtime: Runtime, prompt: EncodedPrompt, results: list[RowResult]) -> MaskAnswer:
     logs = {len(row.positions): iter(result.words) for row, result in zip(prompt.rows, results, strict=True)}
     candidates = prompt.candidates
-    return Filled(
-        top=[Guess(runtime.decode(token), score) for token, score in results[0].top],
+    return MaskAnswer(
+        top=[Prediction(runtime.decode(token), score) for token, score in results[0].top],
         candidates=[None if tokens is None else math.exp(next(logs[len(tokens)])) for tokens in candidates] or None,
     )
 
 
-def _scored(results: list[RowResult]) -> Scored:
+def _scored(results: list[RowResult]) -> SentenceScore:
     likelihood = sum(result.words[0] for result in results[1:])
-    return Scored(score=results[0].whole, likelihood=likelihood, tokens=len(results) - 1)
+    return SentenceScore(score=results[0].whole, likelihood=likelihood, tokens=len(results) - 1)
 
 
 def compute(runtime: Runtime, rows: Sequence[TokenRow]) -> list[RowResult]:
@@ -156,10 +156,7 @@ def compute(runtime: Runtime, rows: Sequence[TokenRow]) -> list[RowResult]:
     at = np.array([(number, position) for number, row in enumerate(rows) for position in row.positions])
     logits, norms = runtime.logits(ids, attention, at[:, 0], at[:, 1])
     if not np.isfinite(norms).all():
-        raise BatchbenchError(
-            "the model computes values that are not numbers: its files are damaged, or it is not a masked model; "
-            "download it again, or use another model"
-        )
+        raise BatchbenchError("the model's output is not a number: download the model again, or use another one")
     ends = list(itertools.accumulate(len(row.positions) for row in rows))
     spans = [(row, slice(end - len(row.positions), end)) for row, end in zip(rows, ends, strict=True)]
     words = _word_logs(logits, norms, [(span.start, word) for row, span in spans for word in row.words])
@@ -189,7 +186,7 @@ def _likeliest(logits: Floats, norms: Doubles, positions: list[int]) -> Iterator
     remaining = logits[positions]  # a copy, from which the best token is removed in each step
     every = np.arange(len(positions))
     tokens, scores = [], []
-    for _ in range(min(FIRST, logits.shape[1])):
+    for _ in range(min(TOP_TOKENS, logits.shape[1])):
         best = remaining.argmax(axis=1)
         tokens.append(best.tolist())
         scores.append(np.exp(remaining[every, best] - norms[positions]).tolist())

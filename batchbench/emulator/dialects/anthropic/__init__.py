@@ -1,1 +1,1 @@
-"""The Anthropic dialect."""
+"""The Anthropic API."""

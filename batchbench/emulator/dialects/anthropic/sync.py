@@ -1,32 +1,30 @@
-"""Routes of the Anthropic dialect: messages, token counting, models."""
+"""The synchronous routes of the Anthropic API: messages, token counting and models."""
 
 import os
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from batchbench.emulator import personas
 from batchbench.emulator.dialects.anthropic import wire
-from batchbench.emulator.dialects.anthropic.batches import moment, version_of
-from batchbench.emulator.dialects.openai.sync import MODELS
-from batchbench.emulator.jobs import runner as work
-from batchbench.emulator.jobs.answers import Problem
-from batchbench.emulator.ledger.state import spell
-from batchbench.emulator.server.context import Desk
-from batchbench.emulator.server.gate import Gate, read_body
-from batchbench.emulator.server.replies import Fail, reply
+from batchbench.emulator.dialects.anthropic.batches import rfc3339, version_of
+from batchbench.emulator.jobs.answers import ErrorInfo, Json
+from batchbench.emulator.jobs.runner import text_digest
+from batchbench.emulator.ledger.state import derive_id
+from batchbench.emulator.server.bodies import read_body
+from batchbench.emulator.server.context import Context
+from batchbench.emulator.server.injector import FaultInjector
+from batchbench.emulator.server.responses import ErrorReply, json_response
 
 ROOT = "/anthropic/v1"
 
-Json = dict[str, Any]
 
+class MessageRoutes:
+    """Calls that are answered and billed at once."""
 
-class Sync:
-    """Calls that are answered, and billed, while the caller waits."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.gate = Gate(desk, "anthropic")
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.injector = FaultInjector(context, "anthropic")
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -39,30 +37,30 @@ class Sync:
         params = await self._read(request)
         prompt, _ = wire.prompt_of(params)
 
-        async def act(_n: int) -> web.StreamResponse:
+        async def action(_n: int) -> web.StreamResponse:
             return await self._answer(params)
 
-        return await self.gate.through(request, "messages", work.text_digest(prompt), act)
+        return await self.injector.handle(request, "messages", text_digest(prompt), action)
 
-    async def _answer(self, params: wire.Params) -> web.StreamResponse:
-        desk = self.desk
-        model = desk.persona(params.model)
+    async def _answer(self, params: wire.MessageParams) -> web.StreamResponse:
+        context = self.context
+        model = context.persona(params.model)
         if model is None:
-            raise Fail(wire.not_found(params.model))
-        name = "msg_01" + spell(os.urandom(16).hex(), 22)
-        message, text = wire.reply_to(params, model, sample="0", seed=desk.settings.seed, name=name, tier="standard")
-        desk.bill_sync(name, message.usage.input_tokens, message.usage.output_tokens, text)
-        await desk.durable()
-        response = reply(message)
-        reset = moment(desk.clock.now() + 60) or ""
-        for kind, most in (
+            raise ErrorReply(wire.not_found(params.model))
+        name = "msg_01" + derive_id(os.urandom(16).hex(), 22)
+        message, text = wire.reply_to(params, model, sample="0", seed=context.settings.seed, name=name, tier="standard")
+        context.bill_synchronous_call(name, message.usage.input_tokens, message.usage.output_tokens, text)
+        await context.sync()
+        response = json_response(message)
+        reset = rfc3339(context.clock.now() + 60) or ""
+        for kind, limit in (
             ("requests", 4_000),
             ("tokens", 10_000_000),
             ("input-tokens", 8_000_000),
             ("output-tokens", 2_000_000),
         ):
-            response.headers[f"anthropic-ratelimit-{kind}-limit"] = str(most)
-            response.headers[f"anthropic-ratelimit-{kind}-remaining"] = str(most - 1)
+            response.headers[f"anthropic-ratelimit-{kind}-limit"] = str(limit)
+            response.headers[f"anthropic-ratelimit-{kind}-remaining"] = str(limit - 1)
             response.headers[f"anthropic-ratelimit-{kind}-reset"] = reset
         return response
 
@@ -70,34 +68,34 @@ class Sync:
         params = await self._read(request, counting=True)
         prompt, tokens = wire.prompt_of(params)
 
-        async def act(_n: int) -> web.StreamResponse:
-            return reply({"input_tokens": tokens})
+        async def action(_n: int) -> web.StreamResponse:
+            return json_response({"input_tokens": tokens})
 
-        return await self.gate.through(request, "count", work.text_digest(prompt), act)
+        return await self.injector.handle(request, "count", text_digest(prompt), action)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         version_of(request)
 
-        async def act(_n: int) -> web.StreamResponse:
-            known = [_model(name) for name in MODELS if self.desk.persona(name)]
-            first, last = (known[0]["id"], known[-1]["id"]) if known else (None, None)
-            return reply({"data": known, "has_more": False, "first_id": first, "last_id": last})
+        async def action(_n: int) -> web.StreamResponse:
+            names = personas.LISTED
+            models = [_model(name) for name in names]
+            return json_response({"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]})
 
-        return await self.gate.through(request, "models", "", act)
+        return await self.injector.handle(request, "models", "", action)
 
-    async def _read(self, request: web.Request, *, counting: bool = False) -> wire.Params:
+    async def _read(self, request: web.Request, *, counting: bool = False) -> wire.MessageParams:
         version = version_of(request)
-        raw = await read_body(request, self.desk.settings.limits.sync_bytes)
+        raw = await read_body(request, self.context.settings.limits.sync_bytes)
         if counting:
             raw = _with_max_tokens(raw)
         params = wire.read_params(raw, version)
-        if isinstance(params, Problem):
-            raise Fail(params)
+        if isinstance(params, ErrorInfo):
+            raise ErrorReply(params)
         return params
 
 
 def _with_max_tokens(raw: bytes) -> bytes:
-    """Counting takes the same body without `max_tokens`, which everything else requires."""
+    """Token counting takes the same body, but without `max_tokens`, which a message requires."""
     try:
         fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError):

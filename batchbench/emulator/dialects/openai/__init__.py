@@ -1,1 +1,1 @@
-"""The OpenAI dialect."""
+"""The OpenAI API."""

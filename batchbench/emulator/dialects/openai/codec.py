@@ -1,52 +1,52 @@
-"""Pure: from the input lines of an OpenAI batch to its result lines, fast."""
-
-from hashlib import blake2b
+"""Pure: turns the input lines of an OpenAI batch into result lines, fast."""
 
 import msgspec
 
+from batchbench.emulator.dialects.codec import BatchCodec
 from batchbench.emulator.dialects.openai import wire
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.jobs.answers import Problem, Result
+from batchbench.emulator.jobs.answers import ErrorInfo, LineResult
 from batchbench.emulator.personas.interface import FindPersona, Persona, PersonaQuery
 
-_NUMBERS = (900_000_000_000_001, 900_000_000_000_002, 900_000_000_000_003)  # stand for token counts in a template
+_NUMBERS = (
+    900_000_000_000_001,
+    900_000_000_000_002,
+    900_000_000_000_003,
+)  # placeholders for token counts
 
-_line = msgspec.json.Decoder(wire.Line)
-_loose = msgspec.json.Decoder(wire.LooseLine)
+_line = msgspec.json.Decoder(wire.RequestLine)
+_unchecked = msgspec.json.Decoder(wire.UncheckedLine)
 _encode = msgspec.json.Encoder().encode
 
 
-class Codec:
-    """Turns the input lines of one batch into result lines."""
+class OpenAICodec(BatchCodec):
+    """The codec of one OpenAI batch."""
 
-    def __init__(self, batch: str, created: float, seed: int, find: FindPersona) -> None:
-        self._stem = blake2b(batch.encode(), digest_size=11).hexdigest()
-        self._count = 0
+    def __init__(self, batch: str, created: float, seed: int, find_persona: FindPersona) -> None:
+        super().__init__(batch, 11, seed, find_persona)
         self._created = int(created)
-        self._seed = seed
-        self._find = find
-        self._personas: dict[str, Persona | None] = {}
         self._templates: dict[str, bytes] = {}
 
-    def answer(self, raw: bytes, twist: str = "") -> Result:
+    def answer(self, raw: bytes, reply_fault: str = "") -> LineResult:
         try:
             line = _line.decode(raw)
         except msgspec.ValidationError:
-            loose = _loose.decode(raw)
-            read = wire.read_chat(loose.body)
-            problem = read if isinstance(read, Problem) else Problem(400, "Invalid body.", "invalid_request_error")
-            return self._refuse(loose.custom_id, problem)
+            unchecked = _unchecked.decode(raw)
+            read = wire.read_chat(unchecked.body)
+            invalid = ErrorInfo(400, "Invalid body.", "invalid_request_error")
+            return self._refuse(unchecked.custom_id, read if isinstance(read, ErrorInfo) else invalid)
         chat = line.body
-        if (chat.max_tokens is not None or chat.top_logprobs is not None or chat.stream) and (odd := wire.check(chat)):
-            return self._refuse(line.custom_id, odd)
+        special = chat.max_tokens is not None or chat.top_logprobs is not None or chat.stream
+        if special and (info := wire.check(chat)):
+            return self._refuse(line.custom_id, info)
         model = self._personas.get(chat.model) or self._persona(chat.model)
         if model is None:
             return self._refuse(line.custom_id, wire.not_found(chat.model))
-        if not twist and len(chat.messages) == 1 and chat.seed is None and chat.n is None and not chat.logprobs:
+        if not reply_fault and len(chat.messages) == 1 and chat.seed is None and chat.n is None and not chat.logprobs:
             content = chat.messages[0].content
             if isinstance(content, str) and content.isascii():
-                return self._plain(line.custom_id, chat, content, model)
-        name = self._name()
+                return self._fast_answer(line.custom_id, chat, content, model)
+        name = self._next_id()
         body, text = wire.complete(
             chat,
             model,
@@ -54,26 +54,26 @@ class Codec:
             seed=self._seed,
             name="chatcmpl-" + name[-24:],
             created=self._created,
-            twist=twist,
+            reply_fault=reply_fault,
         )
         output = wire.OutputLine("batch_req_" + name, line.custom_id, wire.Response(200, name, body))
         usage = body.usage
-        return Result(line.custom_id, _encode(output), True, usage.prompt_tokens, usage.completion_tokens, text)
+        return LineResult(line.custom_id, _encode(output), True, usage.prompt_tokens, usage.completion_tokens, text)
 
-    def _plain(self, custom_id: str, chat: wire.Chat, content: str, model: Persona) -> Result:
-        """What `answer` gives for one ASCII message without extras, which is nearly every line there is."""
-        name = self._name()
-        most = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
+    def _fast_answer(self, custom_id: str, chat: wire.ChatRequest, content: str, model: Persona) -> LineResult:
+        """The same as `answer`, for one ASCII message without special parameters: nearly all lines."""
+        name = self._next_id()
+        limit = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
         prompt = content if chat.messages[0].role == "user" else ""
-        reply = model(PersonaQuery(chat.model, prompt, custom_id.partition("-")[2] or "0", self._seed, most, None))
+        reply = model(PersonaQuery(chat.model, prompt, custom_id.partition("-")[2] or "0", self._seed, limit, None))
         text = reply.text
         used = tokens.output_tokens(text)
         finish = b'"stop"'
-        if most is not None and used > most:
-            text, used, finish = tokens.cut(text, most), most, b'"length"'
-        asked = tokens.input_tokens(len(content), 1)
+        if limit is not None and used > limit:
+            text, used, finish = tokens.truncate(text, limit), limit, b'"length"'
+        prompt_tokens = tokens.input_tokens(len(content), 1)
         quoted = _encode(text)
-        said, refusal = (b"null", quoted) if reply.refusal else (quoted, b"null")
+        message, refusal = (b"null", quoted) if reply.refusal else (quoted, b"null")
         encoded = name.encode()
         template = self._templates.get(chat.model) or self._template(chat.model)
         parts = (
@@ -81,50 +81,38 @@ class Codec:
             _encode(custom_id),
             encoded,
             encoded[-24:],
-            said,
+            message,
             refusal,
             finish,
-            asked,
+            prompt_tokens,
             used,
-            asked + used,
+            prompt_tokens + used,
         )
-        return Result(custom_id, template % parts, True, asked, used, text)
+        return LineResult(custom_id, template % parts, True, prompt_tokens, used, text)
 
     def _template(self, model: str) -> bytes:
-        """The line of an answer with slots for what differs between lines, taken from the real encoding of one."""
-        choice = wire.Choice(0, wire.Said("assistant", "@said@", "@refusal@"), None, "@finish@")
+        """The line of an answer with slots for the values that differ, made from the real encoding of a line."""
+        choice = wire.Choice(0, wire.AssistantMessage("assistant", "@message@", "@refusal@"), None, "@finish@")
         usage = wire.Usage(*_NUMBERS)
         body = wire.Completion("chatcmpl-@short@", "chat.completion", self._created, model, [choice], usage)
         line = _encode(wire.OutputLine("batch_req_@name@", "@id@", wire.Response(200, "@name@", body)))
         line = line.replace(b"%", b"%%")
-        for word in (b'"@id@"', b'"@said@"', b'"@refusal@"', b'"@finish@"', b"@name@", b"@short@"):
+        for word in (b'"@id@"', b'"@message@"', b'"@refusal@"', b'"@finish@"', b"@name@", b"@short@"):
             line = line.replace(word, b"%b")
         for number in _NUMBERS:
             line = line.replace(b"%d" % number, b"%d")
         self._templates[model] = line
         return line
 
-    def unanswered(self, raw: bytes, why: str) -> Result:
-        """The line of a request that was not asked: expired, cancelled, timeout."""
-        custom_id = _loose.decode(raw).custom_id
-        line = wire.OutputLine("batch_req_" + self._name(), custom_id, None, wire.UNANSWERED[why])
-        return Result(custom_id, _encode(line), False)
+    def unanswered(self, raw: bytes, reason: str) -> LineResult:
+        custom_id = _unchecked.decode(raw).custom_id
+        line = wire.OutputLine("batch_req_" + self._next_id(), custom_id, None, wire.UNANSWERED[reason])
+        return LineResult(custom_id, _encode(line), False)
 
-    def problem(self, raw: bytes, problem: Problem) -> Result:
-        """The line of a request that the provider refused or failed to serve."""
-        return self._refuse(_loose.decode(raw).custom_id, problem)
+    def error(self, raw: bytes, info: ErrorInfo) -> LineResult:
+        return self._refuse(_unchecked.decode(raw).custom_id, info)
 
-    def _refuse(self, custom_id: str, problem: Problem) -> Result:
-        name = self._name()
-        response = wire.Response(problem.status, name, wire.refused(problem))
-        return Result(custom_id, _encode(wire.OutputLine("batch_req_" + name, custom_id, response)), False)
-
-    def _name(self) -> str:
-        # The order of the lines is fixed, so a second run of a batch gives every line the same name.
-        self._count += 1
-        return f"{self._stem}{self._count:010x}"
-
-    def _persona(self, model: str) -> Persona | None:
-        if model not in self._personas:
-            self._personas[model] = self._find(model)
-        return self._personas[model]
+    def _refuse(self, custom_id: str, info: ErrorInfo) -> LineResult:
+        name = self._next_id()
+        response = wire.Response(info.status, name, wire.error_body(info))
+        return LineResult(custom_id, _encode(wire.OutputLine("batch_req_" + name, custom_id, response)), False)

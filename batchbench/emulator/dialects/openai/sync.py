@@ -1,42 +1,28 @@
-"""Routes of the OpenAI dialect: chat completions and models."""
+"""The synchronous routes of the OpenAI API: chat completions and models."""
 
 import os
-from typing import Any
 
 from aiohttp import web
 
+from batchbench.emulator import personas
 from batchbench.emulator.dialects.openai import wire
-from batchbench.emulator.jobs import runner as work
-from batchbench.emulator.jobs.answers import Problem
-from batchbench.emulator.ledger.state import spell
-from batchbench.emulator.server.context import Desk
-from batchbench.emulator.server.gate import Gate, read_body
-from batchbench.emulator.server.replies import Fail, reply
+from batchbench.emulator.jobs.answers import ErrorInfo, Json
+from batchbench.emulator.jobs.runner import text_digest
+from batchbench.emulator.ledger.state import derive_id
+from batchbench.emulator.server.bodies import read_body
+from batchbench.emulator.server.context import Context
+from batchbench.emulator.server.injector import FaultInjector
+from batchbench.emulator.server.responses import ErrorReply, json_response
 
 ROOT = "/openai/v1"
-MODELS = (
-    "echo",
-    "unbiased",
-    "random",
-    "stereotyping",
-    "anti-stereotyping",
-    "pro-masculine",
-    "pro-feminine",
-    "refusing",
-    "silent",
-    "planted/0.0",
-)
 
 
-Json = dict[str, Any]
+class ChatRoutes:
+    """Calls that are answered and billed at once."""
 
-
-class Sync:
-    """Calls that are answered, and billed, while the caller waits."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.gate = Gate(desk, "openai")
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.injector = FaultInjector(context, "openai")
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -46,29 +32,29 @@ class Sync:
         ]
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        raw = await read_body(request, self.desk.settings.limits.sync_bytes)
+        raw = await read_body(request, self.context.settings.limits.sync_bytes)
         chat = wire.read_chat(raw)
-        if isinstance(chat, Problem):
-            raise Fail(chat)
+        if isinstance(chat, ErrorInfo):
+            raise ErrorReply(chat)
         prompt, _ = wire.prompt_of(chat)
-        key = work.text_digest(f"{chat.seed} {prompt}")
+        key = text_digest(f"{chat.seed} {prompt}")
 
-        async def act(_n: int) -> web.StreamResponse:
+        async def action(_n: int) -> web.StreamResponse:
             return await self._answer(chat)
 
-        return await self.gate.through(request, "chat", key, act)
+        return await self.injector.handle(request, "chat", key, action)
 
-    async def _answer(self, chat: wire.Chat) -> web.StreamResponse:
-        desk = self.desk
-        model = desk.persona(chat.model)
+    async def _answer(self, chat: wire.ChatRequest) -> web.StreamResponse:
+        context = self.context
+        model = context.persona(chat.model)
         if model is None:
-            raise Fail(wire.not_found(chat.model))
-        t, _ = desk.now()
-        name = "chatcmpl-" + spell(os.urandom(16).hex(), 24)
-        body, text = wire.complete(chat, model, sample="0", seed=desk.settings.seed, name=name, created=int(t))
-        desk.bill_sync(name, body.usage.prompt_tokens, body.usage.completion_tokens, text)
-        await desk.durable()
-        response = reply(body)
+            raise ErrorReply(wire.not_found(chat.model))
+        t, _ = context.now()
+        name = "chatcmpl-" + derive_id(os.urandom(16).hex(), 24)
+        body, text = wire.complete(chat, model, sample="0", seed=context.settings.seed, name=name, created=int(t))
+        context.bill_synchronous_call(name, body.usage.prompt_tokens, body.usage.completion_tokens, text)
+        await context.sync()
+        response = json_response(body)
         response.headers.update(
             {
                 "x-ratelimit-limit-requests": "10000",
@@ -82,20 +68,19 @@ class Sync:
         return response
 
     async def models(self, request: web.Request) -> web.StreamResponse:
-        async def act(_n: int) -> web.StreamResponse:
-            known = [_model(name) for name in MODELS if self.desk.persona(name)]
-            return reply({"object": "list", "data": known})
+        async def action(_n: int) -> web.StreamResponse:
+            return json_response({"object": "list", "data": [_model(name) for name in personas.LISTED]})
 
-        return await self.gate.through(request, "models", "", act)
+        return await self.injector.handle(request, "models", "", action)
 
     async def model(self, request: web.Request) -> web.StreamResponse:
-        async def act(_n: int) -> web.StreamResponse:
+        async def action(_n: int) -> web.StreamResponse:
             name = request.match_info["id"]
-            if self.desk.persona(name) is None:
-                raise Fail(wire.not_found(name))
-            return reply(_model(name))
+            if not personas.exists(name):
+                raise ErrorReply(wire.not_found(name))
+            return json_response(_model(name))
 
-        return await self.gate.through(request, "models", "", act)
+        return await self.injector.handle(request, "models", "", action)
 
 
 def _model(name: str) -> Json:

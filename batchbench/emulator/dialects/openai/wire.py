@@ -1,4 +1,4 @@
-"""Pure: the OpenAI dialect's request and result shapes, and how one chat request becomes one answer."""
+"""Pure: the request and result formats of the OpenAI API, and the answer to one chat request."""
 
 import re
 from typing import Annotated, Literal
@@ -8,24 +8,24 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.jobs.answers import Problem, twisted
+from batchbench.emulator.jobs.answers import ErrorInfo, changed_reply
 from batchbench.emulator.personas.interface import Persona, PersonaQuery, PersonaReply
 
 ENDPOINT = "/v1/chat/completions"
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class ContentPart(msgspec.Struct, frozen=True, gc=False):
     type: str
     text: str = ""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
 
 
-class Chat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Body of a chat request. Parameters that a persona ignores are taken as they come."""
+class ChatRequest(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Body of a chat request. Parameters that personas ignore are not checked."""
 
     model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
@@ -57,13 +57,13 @@ class Chat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     prompt_cache_key: msgspec.Raw | UnsetType = UNSET
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class RequestLine(msgspec.Struct, frozen=True, gc=False):
     custom_id: str
-    body: Chat
+    body: ChatRequest
 
 
-class LooseLine(msgspec.Struct, frozen=True):
-    """A line whose body is not a chat request; the envelope was validated before."""
+class UncheckedLine(msgspec.Struct, frozen=True):
+    """A line whose body is not a valid chat request."""
 
     custom_id: str
     body: msgspec.Raw
@@ -87,7 +87,7 @@ class Logprobs(msgspec.Struct, frozen=True, gc=False):
     refusal: None = None
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class AssistantMessage(msgspec.Struct, frozen=True, gc=False):
     role: str
     content: str | None
     refusal: str | None = None
@@ -96,7 +96,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
     index: int
-    message: Said
+    message: AssistantMessage
     logprobs: Logprobs | None
     finish_reason: str
 
@@ -143,8 +143,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
     code: str | None
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """The body of every refusal: all four keys are always there."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """The body of every error; it always has all four keys."""
 
     error: ErrorBody
 
@@ -152,10 +152,10 @@ class Refused(msgspec.Struct, frozen=True):
 class Response(msgspec.Struct, frozen=True, gc=False):
     status_code: int
     request_id: str
-    body: Completion | Refused
+    body: Completion | ErrorResponse
 
 
-class LineFailure(msgspec.Struct, frozen=True):
+class RequestError(msgspec.Struct, frozen=True):
     code: str
     message: str
 
@@ -164,35 +164,37 @@ class OutputLine(msgspec.Struct, frozen=True, gc=False):
     id: str
     custom_id: str
     response: Response | None
-    error: LineFailure | None = None
+    error: RequestError | None = None
 
 
 UNANSWERED = {
-    "expired": LineFailure("batch_expired", "This request could not be executed before the completion window expired."),
-    "cancelled": LineFailure("batch_cancelled", "This request was not executed because the batch was cancelled."),
-    "timeout": LineFailure("request_timeout", "The underlying call to the model timed out."),
+    "expired": RequestError(
+        "batch_expired", "This request could not be executed before the completion window expired."
+    ),
+    "cancelled": RequestError("batch_cancelled", "This request was not executed because the batch was cancelled."),
+    "timeout": RequestError("request_timeout", "The underlying call to the model timed out."),
 }
 
-_chat = msgspec.json.Decoder(Chat)
+_chat = msgspec.json.Decoder(ChatRequest)
 
 
-def refused(problem: Problem) -> Refused:
-    return Refused(ErrorBody(problem.message, problem.type, problem.param, problem.code))
+def error_body(info: ErrorInfo) -> ErrorResponse:
+    return ErrorResponse(ErrorBody(info.message, info.type, info.param, info.code))
 
 
-def read_chat(raw: bytes | msgspec.Raw) -> Chat | Problem:
-    """A request body, or what is wrong with it in the provider's words."""
+def read_chat(raw: bytes | msgspec.Raw) -> ChatRequest | ErrorInfo:
+    """A chat request, or the provider's error message for it."""
     try:
         chat = _chat.decode(raw)
     except msgspec.ValidationError as error:
         return _explain(str(error))
     except (ValueError, RecursionError):
-        return Problem(400, "We could not parse the JSON body of your request.", "invalid_request_error")
+        return ErrorInfo(400, "We could not parse the JSON body of your request.", "invalid_request_error")
     return check(chat) or chat
 
 
-def check(chat: Chat) -> Problem | None:
-    """What the provider refuses about a body whose single parameters are all right."""
+def check(chat: ChatRequest) -> ErrorInfo | None:
+    """The provider's error for parameters that are not allowed together."""
     if chat.max_tokens is not None and chat.max_completion_tokens is not None:
         return _invalid("max_tokens", "Set either 'max_tokens' or 'max_completion_tokens', not both.")
     if chat.top_logprobs is not None and not chat.logprobs:
@@ -202,16 +204,16 @@ def check(chat: Chat) -> Problem | None:
     return None
 
 
-def _invalid(param: str, message: str, code: str = "invalid_value") -> Problem:
-    return Problem(400, message, "invalid_request_error", code, param)
+def _invalid(param: str, message: str, code: str = "invalid_value") -> ErrorInfo:
+    return ErrorInfo(400, message, "invalid_request_error", code, param)
 
 
-def not_found(model: str) -> Problem:
+def not_found(model: str) -> ErrorInfo:
     message = f"The model `{model}` does not exist or you do not have access to it."
-    return Problem(404, message, "invalid_request_error", "model_not_found")
+    return ErrorInfo(404, message, "invalid_request_error", "model_not_found")
 
 
-def prompt_of(chat: Chat) -> tuple[str, int]:
+def prompt_of(chat: ChatRequest) -> tuple[str, int]:
     """The text of the last user message, and the prompt tokens of the whole conversation."""
     messages = chat.messages
     prompt = ""
@@ -220,26 +222,26 @@ def prompt_of(chat: Chat) -> tuple[str, int]:
         text = message.content
         if not isinstance(text, str):
             text = "".join([part.text for part in text]) if text else ""
-        total += len(text) if text.isascii() else tokens.size(text)
+        total += len(text) if text.isascii() else tokens.utf8_bytes(text)
         if message.role == "user":
             prompt = text
     return prompt, tokens.input_tokens(total, len(messages))
 
 
 def complete(
-    chat: Chat, model: Persona, *, sample: str, seed: int, name: str, created: int, twist: str = ""
+    chat: ChatRequest, model: Persona, *, sample: str, seed: int, name: str, created: int, reply_fault: str = ""
 ) -> tuple[Completion, str]:
-    """The whole answer to a chat request, and the text that is billed for (the texts of n choices joined)."""
+    """The answer to a chat request, and its billed text: the texts of all choices, joined."""
     prompt, prompt_tokens = prompt_of(chat)
     if chat.seed is not None:
         sample = str(chat.seed)
-    most = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
-    wanted = (chat.top_logprobs or 0) if chat.logprobs else None
-    ask = PersonaQuery(chat.model, prompt, sample, seed, most, wanted)
-    choice, text, used = _choice(0, ask, model, twist)
+    limit = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
+    top_logprobs = (chat.top_logprobs or 0) if chat.logprobs else None
+    query = PersonaQuery(chat.model, prompt, sample, seed, limit, top_logprobs)
+    choice, text, used = _choice(0, query, model, reply_fault)
     choices = [choice]
     for index in range(1, chat.n or 1):
-        choice, more, tokens_more = _choice(index, replace(ask, sample=f"{sample}.{index}"), model, twist)
+        choice, more, tokens_more = _choice(index, replace(query, sample=f"{sample}.{index}"), model, reply_fault)
         choices.append(choice)
         text = f"{text}\n{more}"
         used += tokens_more
@@ -247,46 +249,46 @@ def complete(
     return Completion(name, "chat.completion", created, chat.model, choices, usage), text
 
 
-def _choice(index: int, ask: PersonaQuery, model: Persona, twist: str) -> tuple[Choice, str, int]:
+def _choice(index: int, query: PersonaQuery, model: Persona, reply_fault: str) -> tuple[Choice, str, int]:
     """One answer, its text and its tokens."""
-    reply = model(ask)
+    reply = model(query)
     finish = "stop"
-    if twist:
-        reply, finish = twisted(twist, reply)
+    if reply_fault:
+        reply, finish = changed_reply(reply_fault, reply)
     text = reply.text
     used = tokens.output_tokens(text)
-    if ask.max_tokens is not None and used > ask.max_tokens:
-        text, used, finish = tokens.cut(text, ask.max_tokens), ask.max_tokens, "length"
-    logprobs = None if ask.top_logprobs is None else _logprobs(text, reply, ask.top_logprobs)
-    said = Said("assistant", None, text) if reply.refusal else Said("assistant", text)
-    return Choice(index, said, logprobs, finish), text, used
+    if query.max_tokens is not None and used > query.max_tokens:
+        text, used, finish = tokens.truncate(text, query.max_tokens), query.max_tokens, "length"
+    logprobs = None if query.top_logprobs is None else _logprobs(text, reply, query.top_logprobs)
+    message = AssistantMessage("assistant", None if reply.refusal else text, text if reply.refusal else None)
+    return Choice(index, message, logprobs, finish), text, used
 
 
 def _logprobs(text: str, reply: PersonaReply, top: int) -> Logprobs:
-    """One entry per word; only the first word has alternatives, the rest is certain."""
+    """One entry per word. Only the first word has alternatives; the other words have probability 1."""
     content: list[Token] = []
-    for k, word in enumerate(tokens.words(text)):
+    for k, word in enumerate(tokens.split(text)):
         likely = (reply.top_logprobs or [(word, 0.0)]) if k == 0 else [(word, 0.0)]
-        # -9999 is the provider's word for "not among the likeliest".
+        # The provider reports -9999 for a token that is not among the likeliest.
         chosen = next((value for token, value in likely if token == word), -9999.0)
         alternatives = [Alternative(token, value, list(token.encode())) for token, value in likely[:top]]
         content.append(Token(word, chosen, list(word.encode()), alternatives))
     return Logprobs(content)
 
 
-def _explain(reason: str) -> Problem:
-    """The provider's wording for a body that does not decode."""
+def _explain(reason: str) -> ErrorInfo:
+    """The provider's error for a body that does not decode."""
     if found := re.search(r"missing required field `(\w+)`", reason):
         param = found.group(1)
-        return Problem(
+        return ErrorInfo(
             400, f"Missing required parameter: '{param}'.", "invalid_request_error", "missing_required_parameter", param
         )
     if found := re.search(r"unknown field `(\w+)`", reason):
         name = found.group(1)
-        return Problem(400, f"Unrecognized request argument supplied: {name}", "invalid_request_error")
+        return ErrorInfo(400, f"Unrecognized request argument supplied: {name}", "invalid_request_error")
     where = re.search(r"at `\$\.?([^`]*)`", reason)
     param = where.group(1) if where else ""
-    return Problem(
+    return ErrorInfo(
         400,
         f"Invalid '{param}': {reason.partition(' - ')[0]}.",
         "invalid_request_error",

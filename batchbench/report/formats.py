@@ -1,4 +1,4 @@
-"""Pure: numbers and dates as people read them; a minus is a minus, and nothing is more exact than it is known."""
+"""Pure: numbers, dates and lists as text for people; with the minus sign, and with a sensible number of digits."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,22 +15,22 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """From where to where a value may lie."""
+    """An interval, or a dash if there is none."""
     return NOTHING if low is None or high is None else f"{number(low)} to {number(high)}"
 
 
 def percent(part: float, whole: float = 1.0, digits: int = 0) -> str:
-    """A share; what is not nothing is never shown as nothing, and what is not all never as all."""
+    """A share; only an exact 0 or 1 is shown as 0% or 100%, others are rounded to "<1%" or ">99%"."""
     if not whole:
         return NOTHING
     if part in (0, whole):
         return "100%" if part else "0%"
     share = 100 * part / whole
-    least = 10.0**-digits
-    if 0 < share < least / 2:
-        return f"<{least:g}%"
-    if 100 - least / 2 < share < 100:
-        return f">{100 - least:g}%"
+    step = 10.0**-digits
+    if 0 < share < step / 2:
+        return f"<{step:g}%"
+    if 100 - step / 2 < share < 100:
+        return f">{100 - step:g}%"
     return f"{share:.{digits}f}%"
 
 
@@ -54,5 +54,5 @@ def counted(count: int, noun: str) -> str:
 
 def listed(items: Sequence[str]) -> str:
     """`a, b and c`."""
-    *most, last = items or [""]
-    return f"{', '.join(most)} and {last}" if most else last
+    *others, last = items or [""]
+    return f"{', '.join(others)} and {last}" if others else last

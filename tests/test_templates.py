@@ -1,4 +1,4 @@
-"""Expressions that probes share."""
+"""Templates and the fixed shuffle."""
 
 import polars as pl
 import pytest
@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.errors import UsageError
-from batchbench.probes.kit.templates import check_template, fill, fill_each, hashed, pick
+from batchbench.probes.kit.order import hashed
+from batchbench.probes.kit.templates import check_template, fill, fill_each, pick
 
 
 def splitmix64(index: int) -> int:
@@ -17,20 +18,20 @@ def splitmix64(index: int) -> int:
     return z ^ (z >> 31)
 
 
-def test_the_shuffle_is_splitmix64_with_its_published_first_values() -> None:
-    # The generator seeded with 0 yields these three first.
+def test_the_shuffle_has_the_published_first_values_of_splitmix64() -> None:
+    # of the generator with seed 0
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert pl.DataFrame({"i": [0, 1, 2]}).select(hashed(pl.col("i")))["i"].to_list() == expected
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1))
-def test_the_shuffle_is_the_same_in_polars_and_in_plain_integers(indices: list[int]) -> None:
+def test_the_shuffle_is_the_same_in_polars_and_in_python(indices: list[int]) -> None:
     frame = pl.DataFrame({"i": indices}, {"i": pl.UInt32})
     assert frame.select(hashed(pl.col("i")))["i"].to_list() == [splitmix64(index) for index in indices]
 
 
 @given(st.text(), st.text())
-def test_values_are_never_read_as_templates(name: str, role: str) -> None:
+def test_braces_in_values_have_no_meaning(name: str, role: str) -> None:
     frame = pl.DataFrame({"name": [name], "role": [role]})
     text = frame.select(fill("<{name}> {{x}} {role}{name}", {"name": pl.col("name"), "role": pl.col("role")})).item()
     assert text == f"<{name}> {{x}} {role}{name}"
@@ -43,7 +44,7 @@ def test_each_row_is_filled_with_its_own_template() -> None:
     assert texts.to_series().to_list() == ["a Bob{!}", "Ann?", "", "Bob?"]
 
 
-def test_picking_looks_up_by_index() -> None:
+def test_pick_looks_values_up_by_index() -> None:
     frame = pl.DataFrame({"i": [2, 0]}, {"i": pl.UInt8})
     assert frame.select(pick(pl.col("i"), ["x", "y", "z"])).to_series().to_list() == ["z", "x"]
 
@@ -61,7 +62,7 @@ def test_picking_looks_up_by_index() -> None:
         ("{event}\0", "NUL"),
     ],
 )
-def test_a_template_that_cannot_work_is_refused(template: str, complaint: str) -> None:
+def test_an_invalid_template_is_refused(template: str, complaint: str) -> None:
     with pytest.raises(UsageError) as error:
         check_template(template, ["event"], ["gender"])
     assert complaint in str(error.value)

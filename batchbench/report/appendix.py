@@ -1,4 +1,4 @@
-"""Pure: what stands after the probes: what came back, what it cost, how it was made, and the tables themselves."""
+"""Pure: the sections after the probes: outcomes of the requests, costs, method and provenance, downloads."""
 
 import base64
 import gzip
@@ -7,32 +7,32 @@ from urllib.parse import quote
 
 from batchbench.core import money
 from batchbench.report.draw import breakable, cell, head, stamped, table
-from batchbench.report.gather import Cost, Result
+from batchbench.report.formats import NOTHING, day, listed, percent
+from batchbench.report.gather import AnalysedRun, Cost
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import models
 from batchbench.report.tables import Table, as_csv
-from batchbench.report.words import NOTHING, day, listed, percent
 
-SAFE = "!$()*+,-./:;=?@[]^_`{|}~"  # in the address of a link, besides letters and digits
+SAFE = "!$()*+,-./:;=?@[]^_`{|}~"  # characters that need no escape in a data URL, besides letters and digits
 KINDS = ("refused", "filtered", "truncated", "failed", "absent")
 
 
-def came_back(results: Sequence[Result]) -> Markup:
-    """What became of every request: readable shares of all models and probes, and each run in detail."""
-    columns = list(dict.fromkeys(result.column for result in results))
-    found = {(result.model, result.column): result for result in results}
+def came_back(runs: Sequence[AnalysedRun]) -> Markup:
+    """The outcomes of the requests: readable shares for all models and probes, and each run in detail."""
+    columns = list(dict.fromkeys(run.column for run in runs))
+    by_name = {(run.model, run.column): run for run in runs}
     rows = [
         tag(
             "tr",
             tag("th", breakable(model), scope="row"),
-            *(_readable(found.get((model, column))) for column in columns),
+            *(_readable(by_name.get((model, column))) for column in columns),
         )
-        for model in models(results)
+        for model in models(runs)
     ]
     readable = table(
         "Readable answers by model and probe",
         "Share of requests with a readable answer. Blue: readable; yellow: not readable; red: no answer.",
-        head("Model", *(breakable(column) for column in columns), words=1 + len(columns)),
+        head("Model", *(breakable(column) for column in columns), text_columns=1 + len(columns)),
         tag("tbody", *rows),
         class_="sortable",
     )
@@ -45,15 +45,15 @@ def came_back(results: Sequence[Result]) -> Markup:
             "another, that is a finding in itself, and the metrics of that probe have to be read with care.",
         ),
         readable,
-        tag("details", tag("summary", "Refused, filtered, cut short, failed"), _kinds(results)),
+        tag("details", tag("summary", "Refused, filtered, cut short, failed"), _kinds(runs)),
         id="missing",
     )
 
 
-def _readable(result: Result | None) -> Markup:
-    if result is None:
+def _readable(run: AnalysedRun | None) -> Markup:
+    if run is None:
         return cell(NOTHING, class_=None)
-    coverage = result.analysis.coverage
+    coverage = run.analysis.coverage
     asked, attempts, detected = coverage.asked, coverage.attempts, coverage.detected
     parts, start = [], 0.0
     for kind, count in (("readable", detected), ("unread", attempts - detected), ("failed", asked - attempts)):
@@ -65,23 +65,23 @@ def _readable(result: Result | None) -> Markup:
     return cell(joined([escaped(percent(detected, asked, 1)), bar]), detected / max(1, asked), class_=None)
 
 
-def _kinds(results: Sequence[Result]) -> Markup:
+def _kinds(runs: Sequence[AnalysedRun]) -> Markup:
     rows = []
-    for result in results:
-        asked = result.analysis.coverage.asked
-        # The groups of one stratum are all requests; every stratum would count them again.
-        first = result.analysis.missing[0].stratum if result.analysis.missing else ""
-        groups = [group for group in result.analysis.missing if group.stratum == first]
+    for run in runs:
+        asked = run.analysis.coverage.asked
+        # The groups of one stratum contain all requests, so one stratum is enough.
+        first = run.analysis.missing[0].stratum if run.analysis.missing else ""
+        groups = [group for group in run.analysis.missing if group.stratum == first]
         sums = [sum(getattr(group, kind) for group in groups) for kind in KINDS]
-        unread = asked - result.analysis.coverage.detected - sums[-1] - sums[-2]
+        unread = asked - run.analysis.coverage.detected - sums[-1] - sums[-2]
         shares = [cell(percent(part, asked, 1)) for part in (*sums, unread)]
-        name = tag("th", breakable(result.model), scope="row")
-        rows.append(tag("tr", name, tag("td", breakable(result.column)), cell(f"{asked:,}"), *shares))
+        name = tag("th", breakable(run.model), scope="row")
+        rows.append(tag("tr", name, tag("td", breakable(run.column)), cell(f"{asked:,}"), *shares))
     names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Failed", "Not back", "Unreadable")
     return table(
         "What became of the requests",
         "Shares of all requests. A refused or cut answer can still be readable.",
-        head(*names, words=2),
+        head(*names, text_columns=2),
         tag("tbody", *rows),
         class_="sortable",
         id="missing-table",
@@ -92,14 +92,14 @@ def _kinds(results: Sequence[Result]) -> Markup:
 # -- costs -------------------------------------------------------------------------------------------------
 
 
-def costs(results: Sequence[Result]) -> Markup:
-    """What each model was expected to cost and did cost, and each run in detail."""
-    known = [(result, result.cost) for result in results if result.cost]
+def costs(runs: Sequence[AnalysedRun]) -> Markup:
+    """Estimated and real costs of each model, and of each run."""
+    known = [(run, run.cost) for run in runs if run.cost]
     if not known:
         return Markup("")
     by_model = [
         tag("tr", tag("th", breakable(model), scope="row"), *_amounts([c for r, c in known if r.model == model]))
-        for model in models([result for result, _ in known])
+        for model in models([run for run, _ in known])
     ]
     by_run = [
         tag("tr", tag("th", breakable(r.model), scope="row"), tag("td", breakable(r.column)), *_amounts([cost]))
@@ -114,10 +114,10 @@ def costs(results: Sequence[Result]) -> Markup:
         tag("tbody", *by_model),
         class_="sortable",
     )
-    runs = table(
+    run_table = table(
         "Costs by run",
         "",
-        head("Model", "Probe", *names, words=2),
+        head("Model", "Probe", *names, text_columns=2),
         tag("tbody", *by_run),
         class_="sortable",
         id="costs-table",
@@ -128,31 +128,32 @@ def costs(results: Sequence[Result]) -> Markup:
         tag("h2", "Costs"),
         tag("p", *_spent(known)),
         summary,
-        tag("details", tag("summary", "Every run"), runs),
+        tag("details", tag("summary", "Every run"), run_table),
         id="costs",
     )
 
 
-def _spent(known: Sequence[tuple[Result, Cost]]) -> list[str]:
-    real = [cost.spent for result, cost in known if not result.analysis.origin.emulated]
-    emulated = [cost.spent for result, cost in known if result.analysis.origin.emulated]
-    said = [f"{_dollars(sum(real))} were spent. "] if real else []
-    said += [f"Simulated models would have cost {_dollars(sum(emulated))}; nobody was charged. "] if emulated else []
+def _spent(known: Sequence[tuple[AnalysedRun, Cost]]) -> list[str]:
+    real = [cost.spent for run, cost in known if not run.analysis.origin.emulated]
+    emulated = [cost.spent for run, cost in known if run.analysis.origin.emulated]
+    texts = [f"{_dollars(sum(real))} were spent. "] if real else []
+    if emulated:
+        texts.append(f"Simulated models would have cost {_dollars(sum(emulated))}; no money was spent on them. ")
     return [
-        *said,
-        "The estimate is what would have been foretold for as many answers; what was spent is computed from the tokens "
-        "that the provider reported.",
+        *texts,
+        "The estimate is what `batchbench estimate` predicts for the same number of answers; what was spent is "
+        "computed from the tokens that the provider reported.",
     ]
 
 
-def _amounts(several: Sequence[Cost]) -> list[Markup]:
-    answers, spent = sum(cost.answers for cost in several), sum(cost.spent for cost in several)
-    estimates = [cost.estimated for cost in several if cost.estimated is not None]
-    estimated = _dollars(sum(estimates)) if len(estimates) == len(several) else NOTHING
-    each = f"${spent / money.MILLION / answers * 1000:.4f}" if answers else NOTHING
-    prices = {f"${cost.input / money.MILLION:g} / ${cost.output / money.MILLION:g}" for cost in several}
+def _amounts(costs: Sequence[Cost]) -> list[Markup]:
+    answers, spent = sum(cost.answers for cost in costs), sum(cost.spent for cost in costs)
+    estimates = [cost.estimated for cost in costs if cost.estimated is not None]
+    estimated = _dollars(sum(estimates)) if len(estimates) == len(costs) else NOTHING
+    per_thousand = f"${spent / money.MILLION / answers * 1000:.4f}" if answers else NOTHING
+    prices = {f"${cost.input / money.MILLION:g} / ${cost.output / money.MILLION:g}" for cost in costs}
     price = prices.pop() if len(prices) == 1 else "several"
-    return [cell(f"{answers:,}"), cell(estimated), cell(_dollars(spent)), cell(each), cell(price)]
+    return [cell(f"{answers:,}"), cell(estimated), cell(_dollars(spent)), cell(per_thousand), cell(price)]
 
 
 def _dollars(micro: int) -> str:
@@ -162,16 +163,16 @@ def _dollars(micro: int) -> str:
 # -- method ------------------------------------------------------------------------------------------------
 
 
-def method(results: Sequence[Result]) -> Markup:
-    """How numbers were made, and from what."""
-    replicates = sorted({f"{result.analysis.replicates:,}" for result in results})
-    seeds = sorted({str(result.analysis.seed) for result in results})
-    software = sorted({f"{name} {version}" for r in results for name, version in r.analysis.software.items()})
-    runs = table(
+def method(runs: Sequence[AnalysedRun]) -> Markup:
+    """How the numbers were computed, and from which runs."""
+    replicates = sorted({f"{run.analysis.replicates:,}" for run in runs})
+    seeds = sorted({str(run.analysis.seed) for run in runs})
+    software = sorted({f"{name} {version}" for r in runs for name, version in r.analysis.software.items()})
+    run_table = table(
         "Runs",
         "Digests are the first 16 letters of sha256; runs.csv below has them whole.",
-        head("Model", "Probe", "Items × repetitions", "Items read", "Collected", "Run", "Digests", words=2),
-        tag("tbody", *map(_run, results)),
+        head("Model", "Probe", "Items × repetitions", "Items read", "Collected", "Run", "Digests", text_columns=2),
+        tag("tbody", *map(_run, runs)),
         class_="sortable runs",
         id="runs-table",
         data_filter="Show models or probes:",
@@ -193,42 +194,42 @@ def method(results: Sequence[Result]) -> Markup:
             "samples overstate them. No interval covers how a probe was worded: another wording is another probe.",
         ),
         tag("p", f"Software: {listed(software)}.", class_="quiet"),
-        tag("details", tag("summary", f"Runs ({len(results)})"), runs, data_print=True),
+        tag("details", tag("summary", f"Runs ({len(runs)})"), run_table, data_print=True),
         id="method",
     )
 
 
-def _run(result: Result) -> Markup:
-    analysis, found = result.analysis, result.provenance
-    days = [day(at) for at in (found.first, found.last) if at is not None]
-    items = found.items or analysis.coverage.items
-    digests = [f"answers {analysis.origin.answers[:16]}", *(f"{k} {v.sha256[:16]}" for k, v in found.data.items())]
+def _run(run: AnalysedRun) -> Markup:
+    analysis, provenance = run.analysis, run.provenance
+    days = [day(seconds) for seconds in (provenance.first, provenance.last) if seconds is not None]
+    items = provenance.items or analysis.coverage.items
+    digests = [f"answers {analysis.origin.answers[:16]}"]
+    digests += [f"{name} {source.sha256[:16]}" for name, source in provenance.data.items()]
     return tag(
         "tr",
-        tag("th", breakable(result.model), tag("br"), stamped(result.stamps), scope="row"),
-        tag("td", breakable(result.column), f" v{analysis.version}"),
-        cell(f"{items:,} × {found.repetitions or 1}", items),
+        tag("th", breakable(run.model), tag("br"), stamped(run.stamps), scope="row"),
+        tag("td", breakable(run.column), f" v{analysis.version}"),
+        cell(f"{items:,} × {provenance.repetitions or 1}", items),
         cell(f"{analysis.coverage.items_detected:,}"),
         cell(" to ".join(dict.fromkeys(days)) or NOTHING),
-        tag("td", breakable(found.run), class_="digest"),
+        tag("td", breakable(provenance.run), class_="digest"),
         tag("td", joined([escaped(digest) for digest in digests], "<br>"), class_="digest"),
     )
 
 
 def downloads(tables: Sequence[Table], document: bytes) -> Markup:
-    """The tables themselves, inside the page."""
+    """Links to the tables, which are embedded in the page as data URLs."""
     files = [(f"{table.name}.csv", "text/csv", as_csv(table).encode(), table.about) for table in tables]
     packed = gzip.compress(document, mtime=0)
     files.append(("report.json.gz", "application/gzip", packed, "all of it with every digit, but no sample answers"))
     links = []
     for name, kind, content, about in files:
-        text = kind == "text/csv"  # which is mostly digits, and those need no disguise
-        data = (
-            f";charset=utf-8,{quote(content, safe=SAFE)}" if text else f";base64,{base64.b64encode(content).decode()}"
-        )
-        address = f"data:{kind}{data}"
+        if kind == "text/csv":  # mostly digits, so percent-encoding is shorter than base64
+            url = f"data:{kind};charset=utf-8,{quote(content, safe=SAFE)}"
+        else:
+            url = f"data:{kind};base64,{base64.b64encode(content).decode()}"
         size = f"{max(1, round(len(content) / 1024)):,} kB"
-        links.append(tag("li", tag("a", name, href=address, download=name), f" – {about} ({size})"))
+        links.append(tag("li", tag("a", name, href=url, download=name), f" – {about} ({size})"))
     return tag(
         "section",
         tag("h2", "Downloads"),
