@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.analyze.analysis import Analysis, analyze
 from batchbench.analyze.answer_files import label_file
 from batchbench.analyze.compare import compare
@@ -24,6 +23,7 @@ from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError
+from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import Run
 from tests.golden.make import many, write
@@ -40,7 +40,7 @@ def golden() -> list[Path]:
 
 
 def read(path: Path, home: Path) -> tuple[Probe[Params], LabelledAnswers]:
-    probe = probes.load(path.name.partition(".")[0])
+    probe = load_probe(path.name.partition(".")[0])
     store = Store(home)
 
     def table(name: str) -> pl.DataFrame:
@@ -146,7 +146,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     store = Store(tmp_path_factory.mktemp("sample"))
 
     def compiled(name: str) -> tuple[Probe[Params], Path, Manifest]:
-        probe = probes.load(name)
+        probe = load_probe(name)
         loaded = {data: load_table(store, data, sample=True, note=print) for data in probe.datasets}
         tables = {data: table for data, (table, _) in loaded.items()}
         sources = {data: source for data, (_, source) in loaded.items()}
@@ -262,7 +262,7 @@ def test_gest_labels_letters_by_the_order_of_the_options(manifest: Manifests) ->
     assert found.metrics["stereotype_rate"].estimate == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 @pytest.mark.parametrize("text", ["…", None], ids=["unreadable", "refused"])
 def test_a_note_explains_a_run_without_readable_answers(manifest: Manifests, name: str, text: str | None) -> None:
     _, _, whole = manifest(name)
@@ -276,7 +276,7 @@ def test_a_note_explains_a_run_without_readable_answers(manifest: Manifests, nam
         assert headline.mark == ("A" if name == "isear" else None)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> None:
     found = run(manifest, name, RunSize(items=5, repetitions=1), pl.lit("x"), pl.lit(""))
     assert found.notes == ["there are no answers, so nothing has a value"]
@@ -284,7 +284,7 @@ def test_a_run_without_answers_has_no_values(manifest: Manifests, name: str) -> 
     assert found.stamps[-1].startswith("UNFINISHED: 0 of ")
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_a_single_item_can_be_analyzed(manifest: Manifests, name: str) -> None:
     texts = "C\nYou have been selected, (a), joy, he"
     found = run(manifest, name, RunSize(items=1, repetitions=1), pl.lit(texts))
@@ -348,7 +348,7 @@ def read_as(name: str, path: Path) -> LabelledAnswers:
     def table(data: str) -> pl.DataFrame:
         return load_table(Store(path.parent), data, sample=True, note=print)[0]
 
-    return label_file(path, probes.load(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
+    return label_file(path, load_probe(name), table, lambda: pl.DataFrame({"item": []}), sample_data=True)
 
 
 def test_the_error_names_missing_columns(tmp_path: Path) -> None:
@@ -381,13 +381,13 @@ def test_an_answer_with_half_an_emoji_can_be_labelled(tmp_path: Path) -> None:
 
 def test_a_null_answer_and_an_empty_list_count_as_failed(tmp_path: Path) -> None:
     lines = [{"item_id": "1", **ITEM, "text": None}, {"item_id": "2", "gender": "a man", "answers": []}]
-    found = analyzed(probes.load("isear"), read_as("isear", written(tmp_path / "f", *lines)))
+    found = analyzed(load_probe("isear"), read_as("isear", written(tmp_path / "f", *lines)))
     assert (found.coverage.items, found.coverage.attempts) == (2, 0)
     assert found.metrics["undetected_rate_items"].estimate == 1.0
     assert found.metrics["undetected_rate_attempts"].estimate is None
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_an_empty_file_has_no_values(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "f")
     words = ["analyze", name, "--answers", path, "--set", "data=sample", "--home", tmp_path]
@@ -559,7 +559,7 @@ def test_pairing_makes_a_difference_more_precise(tmp_path: Path) -> None:
         for item in range(400)
     ]
     changed = [{**line, "text": "he"} if line["item_id"] in {"0", "2", "4", "6"} else line for line in lines]
-    probe = probes.load("inventories")
+    probe = load_probe("inventories")
     runs = [read_as("inventories", written(tmp_path / name, *some)) for name, some in (("a", lines), ("b", changed))]
     (comparison,) = compare(probe, runs, replicates=500, seed=0)
     alone = analyzed(probe, runs[0], replicates=500).metrics["masculine_rate"]
@@ -608,7 +608,7 @@ def test_95_percent_of_intervals_contain_the_true_value(
 
     if name == "gest" and not (home / "cache/data/gest").exists():
         pytest.skip("no copy of GEST")
-    store, probe, knowledge = Store(home), probes.load(name), read_knowledge(home)
+    store, probe, knowledge = Store(home), load_probe(name), read_knowledge(home)
     loaded = {data: load_table(store, data, sample=False, note=print) for data in probe.datasets}
     tables = {data: table for data, (table, _) in loaded.items()}
     sources = {data: source for data, (_, source) in loaded.items()}
@@ -658,7 +658,7 @@ def test_personas_have_the_metrics_that_the_card_states(home: Path, batchbench: 
     assert ran.returncode == 0, ran.stderr
     found = msgspec.json.decode(ran.stdout, type=Analysis)
     assert found.stamps == ["EMULATED"]
-    for metric in probes.load(name).key_metrics:
+    for metric in load_probe(name).key_metrics:
         value = found.metrics[metric.name]
         expected = metric.references.get("biased" if name == "isear" and "stereo" in persona else persona)
         if expected is None:

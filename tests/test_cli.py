@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from batchbench import emulator, probes
+from batchbench import emulator
+from batchbench.probes import probe_names
 from tests.conftest import Run
 
 COMMANDS = ["compile", "analyze", "probes", "data"]
@@ -24,7 +25,7 @@ def test_every_command_has_help(batchbench: Run, command: str) -> None:
 
 def test_the_help_of_analyze_lists_the_columns_of_every_probe(batchbench: Run) -> None:
     shown = batchbench("analyze", "--help").stdout
-    for name in probes.names():
+    for name in probe_names():
         assert re.search(rf"^  {name} +\w+", shown, re.MULTILINE), name
     assert "or name for gender, race" in " ".join(shown.split())
 

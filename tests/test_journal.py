@@ -98,7 +98,7 @@ def test_removed_repeated_and_swapped_lines_are_noticed() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(DataError, match="another format"):
+    with pytest.raises(DataError, match="does not have format 1"):
         journal.read(written([msgspec.structs.replace(OPENED, format=2)]), "journal")
 
 

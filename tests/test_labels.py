@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from batchbench import probes
+from batchbench.probes import load_probe
 from batchbench.probes.inventories import FEMALE, MALE
 from batchbench.probes.isear import EMOTIONS
 from batchbench.probes.kit import nltk_words
 
 
 def labels(name: str, *texts: str | None, **columns: str) -> list[str | None]:
-    label = probes.load(name).label
+    label = load_probe(name).label
     assert label is not None
     options = pl.Enum(["male", "female", "neither"])
     frame = pl.DataFrame({"text": texts}, {"text": pl.String})

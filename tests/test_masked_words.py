@@ -12,9 +12,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.analyze.labelled_answers import label_answers
 from batchbench.cli import main
+from batchbench.probes import load_probe
 from batchbench.runs.answers import LOGPROBS
 from tests.conftest import Run
 
@@ -42,7 +42,7 @@ def read(
     **columns: str | list[str],
 ) -> pl.DataFrame:
     """The label and the scores that the probe gives to answers."""
-    probe = probes.load(name)
+    probe = load_probe(name)
     listed = [None if row is None else [{"token": t, "logprob": p} for t, p in row] for row in logprobs or []]
     frame = pl.DataFrame({"text": pl.Series(texts, dtype=pl.String)}).with_columns(
         logprobs=pl.Series(listed or [None] * len(texts), dtype=LOGPROBS)

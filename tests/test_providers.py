@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.errors import UsageError
-from batchbench.providers import anthropic, openai
+from batchbench.providers import anthropic, load_provider, openai
 from batchbench.providers.interface import Line
 from batchbench.providers.target import Target
 
@@ -25,7 +24,7 @@ def target(provider: str, **options: object) -> Target:
 class TestEveryProvider:
     @given(st.text(), st.text())
     def test_a_request_contains_its_id_and_prompt_unchanged(self, name: str, prompt: str, system: str) -> None:
-        request = providers.load(name).encoder(target(name, system=system))("abc123-42-0", prompt)
+        request = load_provider(name).encoder(target(name, system=system))("abc123-42-0", prompt)
         decoded = json.loads(request)
         body = decoded.get("body") or decoded["params"]
         assert decoded["custom_id"] == "abc123-42-0"
@@ -34,17 +33,17 @@ class TestEveryProvider:
         assert system in (body.get("system"), body["messages"][0]["content"])
 
     def test_parameters_that_are_not_set_are_not_sent(self, name: str) -> None:
-        request = json.loads(providers.load(name).encoder(target(name))("x-0-0", "hello"))
+        request = json.loads(load_provider(name).encoder(target(name))("x-0-0", "hello"))
         body = request.get("body") or request["params"]
         assert set(body) <= {"model", "messages", "max_tokens", "max_completion_tokens"}
 
     @given(st.binary(max_size=300))
     def test_a_line_of_any_bytes_is_decoded_or_refused(self, name: str, line: bytes) -> None:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            assert all(isinstance(found, Line) for found in providers.load(name).decode(line))
+            assert all(isinstance(found, Line) for found in load_provider(name).decode(line))
 
     def test_its_limits_allow_at_most_a_shard(self, name: str) -> None:
-        limits = providers.load(name).limits
+        limits = load_provider(name).limits
         assert limits.requests <= 50_000
         assert limits.bytes < 256_000_000
 
@@ -190,7 +189,7 @@ def test_parameters_that_a_model_refuses_are_refused_before_a_call(
 ) -> None:
     asked = Target(provider=provider, model=model, max_tokens=300, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
-        providers.load(provider).check(asked)
+        load_provider(provider).check(asked)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchbench import cli, probes
+from batchbench.probes import probe_names
 from tests.conftest import Run, needs_gest
 from tests.sweep.scene import Home
 
@@ -100,4 +101,4 @@ def test_the_probe_of_the_readme_compiles_and_is_analyzed(
 
 
 def test_every_probe_is_in_the_table() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == probes.names()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == probe_names()

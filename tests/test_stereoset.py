@@ -6,16 +6,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.cli import main
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
+from batchbench.probes import load_probe
 from tests.conftest import Run
 from tests.test_masked_words import PERSONAS, answers_file, estimates
 
 
 def prompts(home: Path, form: str) -> pl.DataFrame:
-    probe = probes.load("stereoset")
+    probe = load_probe("stereoset")
     params = probe.params(form=form)  # type: ignore[call-arg]
     tables = {"stereoset": load_table(Store(home), "stereoset", sample=False, note=print)[0]}
     return probe.design(params, tables).collect().with_columns(prompt=probe.prompt(params, tables))

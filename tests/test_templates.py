@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.errors import UsageError
-from batchbench.probes.kit.order import hashed
-from batchbench.probes.kit.templates import check_template, fill, fill_each, pick
+from batchbench.probes.kit.templates import check_template, fill, fill_each, hashed, pick
 
 
 def splitmix64(index: int) -> int:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from batchbench import probes
 from batchbench.analyze import analysis
 from batchbench.analyze.analysis import Analysis, write_analysis
 from batchbench.analyze.answer_files import label_file
@@ -20,6 +19,7 @@ from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest, checked_shards, folder_of, read_manifest
 from batchbench.core.store import Store
 from batchbench.errors import DataError, UsageError
+from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_run, read_state
@@ -36,7 +36,7 @@ def analyze(request: AnalysisRequest, store: Store, voice: Voice) -> Analyses:
     """Analyze each probe with each model or file, write the results, and compare models."""
     if bool(request.models) == bool(request.answers):
         raise UsageError("name the answers to analyze: either --model M or --answers FILE")
-    chosen = [probes.load(name) for name in dict.fromkeys(request.probes)]
+    chosen = [load_probe(name) for name in dict.fromkeys(request.probes)]
     if request.answers and len(chosen) > 1:
         raise UsageError("a file of answers belongs to one probe: name only that one")
     for probe in chosen:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import probes, providers
 from batchbench.app.requests import Options, Voice
 from batchbench.compile.manifest import checked_shards, read_manifest
 from batchbench.core import money
@@ -16,7 +15,8 @@ from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.errors import KeyRefusedError, UsageError, unknown
-from batchbench.providers import prices
+from batchbench.probes import load_probe
+from batchbench.providers import load_provider, prices
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.providers.target import Target, checked_url, is_loopback
 from batchbench.transport.client import Client
@@ -54,14 +54,14 @@ def price(options: Options, store: Store, target: Target) -> Price:
 
 def find_contact(options: Options, store: Store, target: Target) -> Contact:
     """Find the address and the key of a target; start the emulator if the target is emulated and it does not run."""
-    provider = providers.load(target.provider)
+    provider = load_provider(target.provider)
     limits, url = provider.limits, target.base_url or provider.base_url
     local = target.emulated or is_loopback(url)
     if target.emulated:
-        from batchbench import emulator
+        from batchbench.emulator import start
 
         check_persona(target.model)
-        running = emulator.start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
+        running = start(store.cache / "emulator", arguments=["--home", str(store.home.absolute())])
         url = running.openai if target.provider == "openai" else running.anthropic
         limits, key = msgspec.structs.replace(limits, **EMULATED_LIMITS), Secret(running.token)
     elif target.provider == "mlm":
@@ -102,7 +102,7 @@ def vouched(base_url: str | None, target: Target, folder: Path) -> Target:
 
     Folders are copied between people. The author of a folder must not decide where the user's key is sent.
     """
-    provider = providers.load(target.provider)
+    provider = load_provider(target.provider)
     named = base_url or os.environ.get(provider.url_variable) or provider.base_url
     address = target.base_url or provider.base_url
     if target.emulated or target.provider in LOCAL or address in (provider.base_url, checked_url(named)):
@@ -137,7 +137,7 @@ def _candidates(store: Store, folder: Path) -> list[tuple[str, str]] | None:
     """The two words that a masked model compares in each row of a run's manifest; None if the probe has none."""
     manifest_folder = store.manifests / folder.parent.name
     manifest = read_manifest(manifest_folder)
-    words = probes.load(manifest.probe).candidates if manifest else None
+    words = load_probe(manifest.probe).candidates if manifest else None
     if manifest is None or words is None:
         return None
     files = checked_shards(manifest_folder, manifest)

@@ -7,10 +7,10 @@ import msgspec
 import polars as pl
 from msgspec import UNSET, UnsetType
 
-from batchbench import probes
 from batchbench.analyze.labelled_answers import label_answers
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, UsageError
+from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
 from batchbench.runs.answers import answer_files
@@ -65,7 +65,7 @@ def _explained(view: RunView, batch: BatchRecord, row: int, rep: int) -> Explana
         attempts=[f"{other.nonce} ({other.state})" for other in others],
         answer="none yet",
     )
-    return found if batch.stored is None else _answered(found, view, batch, rows, probes.load(manifest.probe))
+    return found if batch.stored is None else _answered(found, view, batch, rows, load_probe(manifest.probe))
 
 
 def _carries(batch: BatchRecord, row: int) -> bool:

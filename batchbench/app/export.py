@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from batchbench import dispatch, providers
+from batchbench import dispatch
 from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Options, Purchase, Selection, Voice
 from batchbench.app.run import make_plan, open_planned, parse_resolutions
@@ -16,6 +16,7 @@ from batchbench.core.clock import Clock
 from batchbench.core.store import Store
 from batchbench.dispatch import Budget
 from batchbench.errors import BatchbenchError
+from batchbench.providers import load_provider
 from batchbench.runs.folder import Run
 
 
@@ -59,7 +60,7 @@ async def _export(
     for planned, run in opened:
         for nonce, answer in resolutions:
             dispatch.resolve(run, nonce, answer, time.time())
-        limits = providers.load(run.target.provider).limits
+        limits = load_provider(run.target.provider).limits
         limits = msgspec.structs.replace(limits, requests=planned.options.batch_size or SHARD_ROWS)
         accounts.append(budget.join(run, make_plan(planned, purchase, store), limits, Clock()))
     for account in accounts:

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench import probes, providers
 from batchbench.app.requests import Options, Selection, Voice, convert
 from batchbench.compile.compiler import compile
 from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest
 from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
+from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.providers import target
-from batchbench.providers.target import Target
-from batchbench.runs.settings import changed_options, changed_params
+from batchbench.providers import load_provider, target
+from batchbench.providers.target import Target, changed_options, changed_params
 
 ONE_TOKEN = {"max_tokens": 1, "top_logprobs": 20}  # 20: the most alternatives that providers give
 NOT_PARAMETERS = {
@@ -87,8 +86,8 @@ def compiled(selection: Selection, store: Store, voice: Voice, provider: str | N
 
 def chosen(selection: Selection, provider: str | None = None) -> list[tuple[Probe[Params], Params]]:
     """The selected probes and their parameters."""
-    names = probes.names() if selection.probes == ["all"] else list(dict.fromkeys(selection.probes))
-    loaded = [probes.load(name) for name in names]
+    names = probe_names() if selection.probes == ["all"] else list(dict.fromkeys(selection.probes))
+    loaded = [load_probe(name) for name in names]
     return list(zip(loaded, parameters(loaded, selection.params, provider), strict=True))
 
 
@@ -108,7 +107,7 @@ def compile_probe(probe: Probe[Params], params: Params, store: Store, voice: Voi
 def make_target(name: str, options: Options, probe: Probe[Params], params: Params) -> Target:
     """The model called `name`, as it is asked for this probe and in the form that the parameters choose."""
     kind, model, url, emulated = target.parse(name)
-    provider = providers.load(kind)
+    provider = load_provider(kind)
     if emulated and options.base_url:
         raise UsageError(f"{name} is on this machine: --base-url goes with openai: and anthropic: models")
     if not emulated:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench import probes, report
+from batchbench import report
 from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
-from batchbench.report import gather
+from batchbench.probes import load_probe
+from batchbench.report import build_report, gather
 from batchbench.report.files import files_folder, png_converter
 from batchbench.runs.folder import read_run
 
@@ -25,7 +26,7 @@ def write_report(
 ) -> WrittenReport:
     """Report on the analysed runs of these probes and models; an empty list stands for all of them."""
     folders = _chosen(list(dict.fromkeys(names)), list(dict.fromkeys(models)), store)
-    page = report.build(store, folders, out or store.home / "report.html", title=title or report.TITLE)
+    page = build_report(store, folders, out or store.home / "report.html", title=title or report.TITLE)
     return WrittenReport(report=page, files=files_folder(page), runs=folders)
 
 
@@ -36,7 +37,7 @@ def writes_png() -> bool:
 
 def _chosen(names: list[str], models: list[str], store: Store) -> list[Path]:
     for name in names:
-        probes.load(name)  # raises UsageError if it does not exist
+        load_probe(name)  # raises UsageError if it does not exist
     folders = [Path(model) for model in models if (Path(model) / "metrics.json").is_file()]
     wanted = [model for model in models if Path(model) not in folders]
     analysed = {folder: read_run(folder / "run.json").target.name for folder in gather.analysed(store)}

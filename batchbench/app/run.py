@@ -13,7 +13,6 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from batchbench import dispatch
 from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
 from batchbench.app.plan import PlannedRun, plan
 from batchbench.app.requests import Monitor, Options, Purchase, Selection, Voice
@@ -22,7 +21,7 @@ from batchbench.core import money
 from batchbench.core.clock import Clock
 from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
-from batchbench.dispatch import Account, Budget, Plan
+from batchbench.dispatch import Account, Budget, Plan, dispatch, resolve
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
 from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
@@ -88,7 +87,7 @@ def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voi
         if paid and (warning := storage_warning(store.cache)):
             voice.note(warning)
         for run, (nonce, answer) in product(opened, resolutions):
-            dispatch.resolve(run, nonce, answer, time.time())
+            resolve(run, nonce, answer, time.time())
         budget = Budget(purchase.budget)  # every run joins it before any run buys: what each has spent so far counts
         accounts = [
             budget.join(run, job.plan, job.contact.limits, Clock()) for run, job in zip(opened, jobs, strict=True)
@@ -125,7 +124,6 @@ def make_plan(planned: PlannedRun, purchase: Purchase, store: Store) -> Plan:
         rows=planned.rows,
         repetitions=planned.options.repetitions,
         price=rates,
-        budget=purchase.budget,
         weight=planned.weight,
         max_row_cost=rates.bound(longest, planned.target.max_tokens),
         rebuy_missing=purchase.rebuy_missing,
@@ -205,7 +203,7 @@ class _Dispatches:
         show = partial(monitor.show, task.number)
         show(task.account.progress())
         async with connected(contact, self._store, folder, self._voice, limit) as calls:
-            await dispatch.dispatch(task.account, contact.provider, calls, self._stop, show)
+            await dispatch(task.account, contact.provider, calls, self._stop, show)
 
 
 async def _tick(monitor: Monitor) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench import providers
 from batchbench.core import money
 from batchbench.core.store import Store
+from batchbench.providers import load_provider
 from batchbench.runs.folder import run_folders
 from batchbench.runs.view import view_run
 
@@ -45,7 +45,7 @@ def run_status(store: Store, folder: Path) -> RunStatus:
     """The status of the run in `folder`."""
     view = view_run(store, folder)
     state, counts, ends = view.state, view.row_counts(), view.outcomes()
-    window = providers.load(view.target.provider).limits.window
+    window = load_provider(view.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return RunStatus(
         run=str(folder),

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from batchbench import report
 from batchbench.analyze.analysis import Analysis
 from batchbench.analyze.labelled_answers import label_expression
 from batchbench.app import sweep_file
@@ -24,6 +23,7 @@ from batchbench.core.store import Store
 from batchbench.errors import InterruptedRun, UsageError
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers.target import Target
+from batchbench.report import build_report
 
 
 class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ def carry_out(sweep: PreparedSweep, store: Store, voice: Voice) -> SweepResult:
     if waiting or not analyses:
         return SweepResult(finished, analyses, None)
     with voice.progress("writing the report"):
-        page = report.build(store, list(analyses), sweep.out)
+        page = build_report(store, list(analyses), sweep.out)
     return SweepResult(finished, analyses, page)
 
 

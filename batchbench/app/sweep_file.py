@@ -13,12 +13,12 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from batchbench import probes
 from batchbench.app.contact import check_persona
 from batchbench.app.plan import NOT_PARAMETERS, parameters
 from batchbench.app.requests import AnalysisOptions, Options, convert
 from batchbench.core import money
 from batchbench.errors import DataError, UsageError, unknown
+from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers import target
 
@@ -106,7 +106,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 def every_probe() -> Sweep:
     """The sweep without a file."""
-    loaded = [probes.load(name) for name in probes.names()]
+    loaded = [load_probe(name) for name in probe_names()]
     return Sweep(
         probes=[SweepProbe(probe=probe, params=probe.params()) for probe in loaded],
         models=[SweepModel(name=f"sim:{persona}") for persona in ("unbiased", "random", "stereotyping")],
@@ -169,7 +169,7 @@ class _File:
     def _probe(self, entry: Values, where: str, general: Values) -> list[SweepProbe]:
         name = str(entry["name"])
         with self._at(where, name):
-            probe = probes.load(name)
+            probe = load_probe(name)
         fields = probe.params.__struct_fields__
         self._check_keys(entry, (*PROBE_KEYS, *fields), where)
         grid = {key: self._texts(entry[key], key, where) for key in entry if key in fields}

@@ -1,20 +1,23 @@
-"""Errors, messages and progress on stderr: a bar or a live screen on a terminal, elsewhere a line every few seconds."""
+"""What a user sees: results on stdout; errors, messages and progress on stderr.
+
+Progress is a bar or a live screen on a terminal, elsewhere a line every few seconds.
+"""
 
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from batchbench.cli.output import show_json
-from batchbench.cli.watchdog import Watchdog
 from batchbench.core import money
 from batchbench.core.keys import hide
-from batchbench.core.text import sanitize
+from batchbench.core.text import sanitize, sanitize_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +29,29 @@ if TYPE_CHECKING:
 FIRST, INTERVAL = 0.9, 5.0  # seconds until the first progress line, and between lines, where there is no terminal
 LONGEST = 2000  # letters of an error message; a part that a provider wrote can be of any length
 MARGIN = 4  # lines of the terminal that the table leaves free
+WATCHDOG_LIMIT = 30  # checks without a tick, one per second, until a message
+WATCHDOG_DEPTH = 6  # innermost calls in the message
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(f"{sanitize(hide(text))}\n")
+    sys.stdout.flush()
+
+
+def show_json(document: object) -> None:
+    """Print a result as one JSON document."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    sys.stdout.write(f"{sanitize_json(hide(text))}\n")
+    sys.stdout.flush()
+
+
+def format_table(rows: list[list[str]]) -> str:
+    """Left-aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def stderr(message: str) -> None:
@@ -260,3 +286,37 @@ def time_left(done: int, left: int, seconds: float) -> str:
     rest = round(left * seconds / done)
     hours, minutes = divmod(rest // 60, 60)
     return f"; about {hours} h {minutes} min left" if hours else f"; about {minutes} min {rest % 60} s left"
+
+
+class Watchdog:
+    """Reports when the thread that creates it is blocked. That thread has to call `tick` several times a second."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._watched = threading.get_ident()
+        # Checks are counted, not seconds: a machine in standby makes no checks.
+        self._checks = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def tick(self) -> None:
+        """The watched thread is alive."""
+        self._checks = 0
+
+    def _watch(self) -> None:
+        while not self._ended.wait(1.0):
+            self._checks += 1
+            if self._checks % WATCHDOG_LIMIT == 0:
+                self._note(f"blocked for {self._checks} s, in {self._stack()}: if this continues, report it")
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._watched)
+        calls = traceback.extract_stack(frame)[-WATCHDOG_DEPTH:] if frame else []
+        return " < ".join(f"{call.name} ({Path(call.filename).name}:{call.lineno})" for call in reversed(calls))

@@ -18,8 +18,8 @@ import polars as pl
 from batchbench.compile.manifest import SHARD_ROWS, Identity, Manifest, Shard, Source, folder_of, read_manifest
 from batchbench.core.store import Store, sync
 from batchbench.errors import DataError
-from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.probe import P, Probe, Tables
+from batchbench.probes.kit.templates import hashed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -37,7 +37,8 @@ def load_table(store: Store, name: str, *, sample: bool, note: Note) -> tuple[pl
     if missing_files(store, dataset):
         pull_dataset(store, dataset, note)
     contents = [_verified(store, dataset, file) for file in dataset.files]
-    return dataset.read(contents), _source(contents, sample=False)
+    source = _source(contents, sample=False)
+    return dataset.read(contents), source
 
 
 def pull_dataset(store: Store, dataset: Dataset, note: Note) -> None:
@@ -110,7 +111,7 @@ def _source(contents: Sequence[bytes], *, sample: bool) -> Source:
 
 
 def _copy(store: Store, dataset: Dataset, file: DataFile) -> Path:
-    return store.data / dataset.name / file.name
+    return store.data / dataset.name / "-".join(Path(file.path).parts[-2:])
 
 
 def _trusted_digest(store: Store, dataset: Dataset, file: DataFile) -> Path:

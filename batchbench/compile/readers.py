@@ -2,7 +2,7 @@
 
 import ast
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -58,12 +58,12 @@ def _lines(content: bytes) -> list[str]:
 
 def read_gest(contents: Sequence[bytes]) -> pl.DataFrame:
     """Sentences with the number of their stereotype."""
-    return csv_reader("sentence", "stereotype")(contents).with_columns(pl.col("stereotype").cast(pl.UInt8))
+    return read_csv(contents, ["sentence", "stereotype"]).with_columns(pl.col("stereotype").cast(pl.UInt8))
 
 
-def csv_reader(*columns: str) -> Callable[[Sequence[bytes]], pl.DataFrame]:
-    """A reader of these columns of a CSV file."""
-    return lambda contents: pl.read_csv(contents[0], columns=list(columns)).select(columns)
+def read_csv(contents: Sequence[bytes], columns: list[str]) -> pl.DataFrame:
+    """These columns of a CSV file."""
+    return pl.read_csv(contents[0], columns=columns).select(columns)
 
 
 def read_ndjson(contents: Sequence[bytes]) -> pl.DataFrame:

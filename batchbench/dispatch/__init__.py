@@ -18,8 +18,8 @@ from batchbench.dispatch.collect import collect
 from batchbench.dispatch.late_answers import recheck_missing
 from batchbench.dispatch.plan import Plan, Progress
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
-from batchbench.dispatch.state import Dispatch, run_all
-from batchbench.dispatch.submit import submit_some
+from batchbench.dispatch.state import Dispatch
+from batchbench.dispatch.submit import run_all, submit_some
 from batchbench.providers.interface import Calls, Provider
 from batchbench.runs.events import Cancelling
 from batchbench.runs.folder import Run
@@ -69,7 +69,8 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 async def _rounds(dispatch: Dispatch) -> None:
     account, state, limits = dispatch.account, dispatch.run.state, dispatch.limits
     await account.begin()
-    await stop_copies(dispatch)
+    if state.duplicates:
+        await stop_copies(dispatch)
     if any(batch.stored and batch.stored.missing for batch in state.batches.values()):
         await recheck_missing(dispatch)
     pause = limits.poll[0]
@@ -81,10 +82,10 @@ async def _rounds(dispatch: Dispatch) -> None:
         steps = [partial(collect, dispatch, batch, remote) for batch, remote in ended]
         dispatch.stop = await run_all(steps, dispatch.queue.reading) or dispatch.stop
         submitted = False
-        if dispatch.stop is None and not dispatch.uncertain:
+        if dispatch.stop is None:
             submitted, dispatch.stop = await submit_some(dispatch)
         if dispatch.stop is not None:
-            account.stop_buying()
+            account.phase = "collecting"
         if (dispatch.stop is not None or not account.unasked) and not state.pending():
             await find_copies(dispatch)
             return
@@ -101,10 +102,10 @@ def _waiting_for(dispatch: Dispatch) -> str:
     pending = dispatch.run.state.pending()
     reasons = []
     if running := [batch for batch in pending if batch.state == "created"]:
-        late = sum(dispatch.watch(batch).overdue for batch in running)
+        late = sum(dispatch.watches[batch.nonce].overdue for batch in running)
         overdue = f", {late} of them more than an hour past their own end" if late else ""
         reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
-    if ended := [dispatch.watch(batch).fetch_at for batch in pending if batch.state == "ended"]:
+    if ended := [dispatch.watches[batch.nonce].fetch_at for batch in pending if batch.state == "ended"]:
         at = time_of_day(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
         reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {at})")
     if unanswered := [batch for batch in pending if batch.state == "creating"]:

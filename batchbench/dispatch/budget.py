@@ -17,16 +17,13 @@ from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, GIVEN_UP, IN_FLIGHT, MISSING, TODO, mark, row_states
+from batchbench.runs.progress import TODO, count_rows, mark, row_states
 
 AT_ONCE = 2  # batches encoded, uploaded or read at the same time
 
 
 class Account:
-    """One run in a budget: what is wanted of it, what has become of its rows, and the way to add to its journal.
-
-    `Budget.join` makes it.
-    """
+    """One run in a budget: what is wanted of it, the state of its rows, and the way to add to its journal."""
 
     def __init__(self, run: Run, plan: Plan, limits: Limits, clock: Clock, budget: "Budget", queue: "Queue") -> None:
         self.run = run
@@ -37,49 +34,38 @@ class Account:
         self.queue = queue
         self.rows = row_states(run.state, plan.rows, plan.repetitions, rebuy_missing=plan.rebuy_missing)
         self.attempts = run.state.attempts()
-        self.phase: Literal["buying", "collecting", "closed"] = "buying"
+        self.phase: Literal["buying", "collecting", "closed"] = "buying"  # collecting: its share is left to others
         self._lock = anyio.Lock()  # the lines of a journal are chained: write them one at a time
 
     async def append(self, event: AnyEvent) -> None:
-        """Put an event on disk, in a thread."""
+        """Put an event on disk."""
         async with self._lock:
             await to_thread.run_sync(self.run.append, event)
 
     async def begin(self) -> None:
-        """Put on record what is asked for, and free the rows of batches that were interrupted before their create."""
-        plan, state = self.plan, self.run.state
-        asked = Asked(at=self.now, items=plan.items, repetitions=plan.repetitions, budget=plan.budget, rates=plan.price)
-        if state.asked is None or msgspec.structs.replace(state.asked, at=0.0) != msgspec.structs.replace(
-            asked, at=0.0
-        ):
+        """Record what is asked for, and free the rows of batches that were interrupted before their create."""
+        plan, state, now = self.plan, self.run.state, self.clock.now()
+        limit = self.budget.limit
+        asked = Asked(at=now, items=plan.items, repetitions=plan.repetitions, budget=limit, rates=plan.price)
+        if state.asked is None or msgspec.structs.replace(state.asked, at=asked.at) != asked:
             await self.append(asked)
         for batch in state.open():
             if batch.state in ("intent", "uploaded"):
                 await self.reject(batch, "interrupted before it was sent")
 
     async def reject(self, batch: BatchRecord, reason: str) -> None:
-        """Put on record that a batch was never bought, and free its rows."""
-        await self.append(Rejected(at=self.now, nonce=batch.nonce, reason=reason))
+        """Record that a batch was not bought, and free its rows."""
+        await self.append(Rejected(at=self.clock.now(), nonce=batch.nonce, reason=reason))
         self.mark(batch, batch.ranges, TODO)
 
     def mark(self, batch: BatchRecord, ranges: Ranges, value: int) -> None:
-        """Set what has become of rows, unless the plan does not ask for this repetition."""
+        """Set the state of rows, unless the plan does not ask for this repetition."""
         if batch.rep < len(self.rows):
             mark(self.rows[batch.rep], ranges, value)
 
-    def stop_buying(self) -> None:
-        """Leave the rest of the run's share to the other runs; open batches are still collected."""
-        if self.phase == "buying":
-            self.phase = "collecting"
-
     def close(self) -> None:
-        """End the run's part in the command: no other run waits for its batches any more."""
+        """End the run's part in the command: it buys no more, and no other run waits for its batches."""
         self.phase = "closed"
-
-    @property
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return self.clock.now()
 
     @property
     def unasked(self) -> bool:
@@ -92,7 +78,7 @@ class Account:
 
     def reserved(self) -> int:
         """Micro-dollars that the run may still owe."""
-        return self.run.state.reserved(self.now, self.limits.window)
+        return self.run.state.reserved(self.clock.now(), self.limits.window)
 
     def owed(self) -> int:
         """Micro-dollars spent and reserved."""
@@ -102,19 +88,15 @@ class Account:
         """Micro-dollars, an upper bound of what the run will have cost when it has ended."""
         return self.owed() + (self.todo() * self.plan.max_row_cost if self.phase == "buying" else 0)
 
-    def affordable(self) -> int | None:
-        """Micro-dollars that the run may still reserve; None is no limit."""
-        return self.budget.affordable(self)
-
     def progress(self, done_at_provider: int = 0, waiting: str = "") -> Progress:
         """How far the run is."""
-        counts = [sum(marks.count(value) for marks in self.rows) for value in range(5)]
+        counts = count_rows(self.rows)
         return Progress(
             rows=self.plan.rows * self.plan.repetitions,
-            done=counts[ANSWERED],
-            in_flight=counts[IN_FLIGHT],
+            done=counts.answered,
+            in_flight=counts.in_flight,
             done_at_provider=done_at_provider,
-            missing=counts[MISSING] + counts[GIVEN_UP],
+            missing=counts.missing,
             batches=self.run.state.batch_counts(),
             spent=self.run.state.spent(),
             reserved=self.reserved(),
@@ -127,9 +109,9 @@ class Budget:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit  # micro-dollars for all runs together; None is no limit
-        # Hold it from counting what is left until the reservation is on disk. Otherwise another run could count in
+        # Held from counting what is left until the reservation is on disk. Otherwise another run could count in
         # between, and both would reserve the same money.
-        self.deciding = anyio.Lock()
+        self.reserving = anyio.Lock()
         self._accounts: list[Account] = []
         self._queues: dict[tuple[str, str | None, bool], Queue] = {}
 

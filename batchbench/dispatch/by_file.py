@@ -1,7 +1,7 @@
-"""Batches that leave as files and come back as files, for a server or a person that takes nothing else.
+"""Export batches to files and import their results, for servers and people that accept nothing else.
 
 An exported batch is an intent like any other: its rows are in flight, its money is reserved, and its nonce is in every
-custom id, so that results name the very request they answer. Nobody is called here.
+custom id, so that each result names the request that it answers. No provider is called.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,20 +9,19 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from batchbench import providers
 from batchbench.core.clock import Clock
 from batchbench.core.money import dollars
 from batchbench.dispatch.budget import Account
-from batchbench.dispatch.collect import write_results
 from batchbench.dispatch.submit import encode, reserve_batch
 from batchbench.errors import BatchbenchError, DataError, UsageError
-from batchbench.runs import results
+from batchbench.providers import load_provider
 from batchbench.runs.events import Exported, Part, Stored
 from batchbench.runs.folder import Run
-from batchbench.runs.ingest import CUSTOM_ID, LONGEST, ingest
+from batchbench.runs.ingest import CUSTOM_ID, ingest, write_results
 from batchbench.runs.journal import BatchRecord
+from batchbench.runs.results import MAX_LINE, Segment
 
-PART = "import"  # the kept copies of result files are called <nonce>-import<n>
+PART = "import"  # copies of imported result files are called <nonce>-import<n>
 
 
 async def export(account: Account, folder: Path) -> tuple[list[tuple[Path, int]], BatchbenchError | None]:
@@ -31,7 +30,7 @@ async def export(account: Account, folder: Path) -> tuple[list[tuple[Path, int]]
     Returns each file with the number of its requests, and the reason if not everything could be exported.
     """
     await account.begin()
-    run, provider = account.run, providers.load(account.run.target.provider)
+    run, provider = account.run, load_provider(account.run.target.provider)
     written = []
     for batch in run.state.open():
         if batch.state == "exported" and batch.file and not (folder / batch.file).exists():
@@ -42,7 +41,7 @@ async def export(account: Account, folder: Path) -> tuple[list[tuple[Path, int]]
         name = f"{run.manifest.probe}-{run.target.slug}-{nonce}.jsonl"
         # On record before the file exists: an unknown file could be answered for nothing, while a lost one is
         # written again, byte for byte.
-        await account.append(Exported(at=account.now, nonce=nonce, file=name))
+        await account.append(Exported(at=account.clock.now(), nonce=nonce, file=name))
         written.append(await to_thread.run_sync(_write, run, folder / name, chunk.requests))
     return written, reserved
 
@@ -53,7 +52,7 @@ def _write(run: Run, path: Path, requests: Sequence[bytes]) -> tuple[Path, int]:
 
 
 def nonces(path: Path) -> set[str]:
-    """The batches that a result file answers, as far as its ids tell."""
+    """The nonces of the batches that a result file has answers for."""
     return {nonce for _, nonce in _lines(path)} - {""}
 
 
@@ -65,20 +64,20 @@ async def import_results(run: Run, batch: BatchRecord, files: Sequence[Path], cl
     _check_state(batch)
     if run.state.asked is None:
         raise DataError(f"nothing has been asked in {run.folder}")
-    price, provider = run.state.asked.rates, providers.load(run.target.provider)
-    forgotten = list((run.folder / "raw").glob(f"{batch.nonce}-{PART}*"))  # by an import that was interrupted
+    price, provider = run.state.asked.rates, load_provider(run.target.provider)
+    leftovers = list((run.folder / "raw").glob(f"{batch.nonce}-{PART}*"))  # of an import that was interrupted
     sealed = await to_thread.run_sync(_sealed, run, batch, files)
     paths = [run.folder / part.file for part in sealed]
     found = await to_thread.run_sync(ingest, paths, batch, provider, price)
-    wrong = ""
+    problem = ""
     if found.cost > batch.reserve:
-        wrong = f"they claim to have cost {dollars(found.cost)}, and {dollars(batch.reserve)} is the most they can have"
+        problem = f"they cost {dollars(found.cost)}, but the requests can cost at most {dollars(batch.reserve)}"
     elif found.lacking and not partial:
-        wrong = f"{found.lacking:,} of {batch.rows:,} answers are not in them: name the other files, too, or --partial"
-    for path in {*forgotten, *paths} if wrong else {*forgotten} - {*paths}:
-        path.unlink()  # a copy that no journal tells of
-    if wrong:
-        raise DataError(f"the results of {batch.file} cannot be taken ({', '.join(map(str, files))}): {wrong}")
+        problem = f"{found.lacking:,} of {batch.rows:,} answers are not in them: add the other files, or use --partial"
+    for path in {*leftovers, *paths} if problem else {*leftovers} - {*paths}:
+        path.unlink()  # a copy that is not in the journal
+    if problem:
+        raise DataError(f"the results of {batch.file} cannot be imported ({', '.join(map(str, files))}): {problem}")
     stored = await to_thread.run_sync(write_results, run, batch, sealed, found, clock.now())
     await to_thread.run_sync(run.append, stored)
     return stored
@@ -89,42 +88,42 @@ def _check_state(batch: BatchRecord) -> None:
         case "exported":
             return
         case "stored":
-            raise UsageError(f"the results of batch {batch.nonce} have been taken in before")
+            raise UsageError(f"the results of batch {batch.nonce} were imported before")
         case "void" | "rejected":
             raise UsageError(f"batch {batch.nonce} was given up ({batch.reason}): its requests can be asked again")
         case _:
-            raise UsageError(f"batch {batch.nonce} is at the provider's: `batchbench run` collects it")
+            raise UsageError(f"batch {batch.nonce} is at the provider: `batchbench run` collects it")
 
 
 def _sealed(run: Run, batch: BatchRecord, files: Sequence[Path]) -> list[Part]:
-    """Copies of what result files hold of a batch, byte for byte, sealed on disk."""
+    """Copy the lines of a batch from result files, byte for byte; one sealed copy for each file."""
     sealed = []
     for number, path in enumerate(files):
-        segment = results.Segment(run, batch.nonce, f"{PART}{number}")
-        held: list[bytes] = []
+        segment = Segment(run, batch.nonce, f"{PART}{number}")
+        unowned: list[bytes] = []  # lines before the first one with a known nonce: they go with it
         owner = ""
         for line, nonce in _lines(path):
             if nonce and nonce in run.state.batches:
                 owner = nonce
             if owner == batch.nonce:
-                for text in [*held, line]:
+                for text in [*unowned, line]:
                     segment.take(text)
-                held = []
+                unowned = []
             elif not owner:
-                held.append(line)  # before the first line that has an owner: they go with it
+                unowned.append(line)
         sealed.append(segment.seal())
     return sealed
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
-    """The lines of a result file, each with the nonce in its id, or nothing."""
+    """The lines of a result file, each with the nonce in its id; the nonce is empty if there is no id."""
     try:
         with path.open("rb") as file:
             number = 0
-            while line := file.readline(LONGEST):
+            while line := file.readline(MAX_LINE):
                 number += 1
-                if len(line) == LONGEST and not line.endswith(b"\n"):
-                    raise DataError(f"{path}:{number}: a line of more than {LONGEST >> 20} MiB is no result")
+                if len(line) == MAX_LINE and not line.endswith(b"\n"):
+                    raise DataError(f"{path}:{number}: a line of more than {MAX_LINE >> 20} MiB is not a result")
                 found = CUSTOM_ID.search(line)
                 yield line, found[1].decode().partition("-")[0] if found else ""
     except OSError as error:

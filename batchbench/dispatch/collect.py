@@ -1,7 +1,5 @@
 """Collect ended batches: download their results, attribute every line to its row, and settle the batch."""
 
-from pathlib import Path
-
 import anyio
 import msgspec
 from anyio import to_thread
@@ -13,12 +11,11 @@ from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Remote
 from batchbench.runs.answers import file_part
-from batchbench.runs.events import Part, Ranges, Stored
-from batchbench.runs.folder import Run
-from batchbench.runs.ingest import Ingested, ingest
+from batchbench.runs.events import Part, Ranges
+from batchbench.runs.ingest import Ingested, ingest, write_results
 from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
-from batchbench.runs.results import Segment, completeness, write_answers
+from batchbench.runs.results import Segment
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
 
@@ -57,25 +54,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
 
 def _fetch_later(dispatch: Dispatch, batch: BatchRecord) -> bool:
     """Fetch the results again later; False if that was done often enough."""
-    return dispatch.watch(batch).fetch_later(dispatch.uptime, dispatch.limits.poll[0]) < MAX_FETCHES
-
-
-def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Ingested, now: float) -> Stored:
-    """Write the answers of a batch to disk; returns the event that the caller has to append."""
-    if found.strays:
-        run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.strays) + b"\n")
-    answers = write_answers(run, batch.nonce, found.answers)
-    return Stored(
-        at=now,
-        nonce=batch.nonce,
-        parts=[*sealed, answers],
-        answered=found.answers.height,
-        again=found.again,
-        missing=found.missing,
-        quarantined=len(found.strays),
-        cost=found.cost,
-        outcomes=found.outcomes,
-    )
+    return dispatch.watches[batch.nonce].fetch_later(dispatch.uptime, dispatch.limits.poll[0]) < MAX_FETCHES
 
 
 def ask_again(dispatch: Dispatch, batch: BatchRecord, ranges: Ranges) -> None:
@@ -113,7 +92,7 @@ def _reason_to_stop(batch: BatchRecord, remote: Remote, found: Ingested) -> Stop
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> list[Part]:
     """Put the result files of a batch on disk. A file that is there is only fetched again if it lacked something."""
-    run, again, sealed = dispatch.run, dispatch.watch(batch).fetch_count > 0, []
+    run, again, sealed = dispatch.run, dispatch.watches[batch.nonce].fetch_count > 0, []
     for name, path in remote.parts:
         file = run.raw(batch.nonce, name)
         if file.exists() and not again:
@@ -124,10 +103,11 @@ async def _fetch(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> list
 
 
 async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part:
+    limit = max_bytes(dispatch, batch)
     for attempt in range(MAX_DOWNLOADS):
         segment = Segment(dispatch.run, batch.nonce, name)
         try:
-            await dispatch.calls.download(path, segment.take, max_bytes(dispatch, batch))
+            await dispatch.calls.download(path, segment.take, limit)
         except anyio.get_cancelled_exc_class():
             segment.drop()  # another download has failed: the disk may be full
             raise
@@ -140,17 +120,8 @@ async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str
             seconds = min(60.0, dispatch.limits.poll[0] * 2**attempt)
             await dispatch.pause(seconds, f"answers that cannot be fetched ({error})")
         else:
-            before = dispatch.run.raw(batch.nonce, name)
-            return await to_thread.run_sync(_seal_fuller, segment, before, batch.nonce, dispatch.run.folder)
+            return await to_thread.run_sync(segment.seal_if_fuller)
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
-
-
-def _seal_fuller(segment: Segment, before: Path, nonce: str, folder: Path) -> Part:
-    """Seal a download, unless an earlier one holds as much: a download that was cut off must not replace it."""
-    if before.exists() and segment.completeness <= completeness(before, nonce):
-        segment.drop()
-        return file_part(before, folder)
-    return segment.seal()
 
 
 def max_bytes(dispatch: Dispatch, batch: BatchRecord) -> int:

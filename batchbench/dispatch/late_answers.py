@@ -12,10 +12,10 @@ from anyio import to_thread
 from batchbench.dispatch.collect import ask_again, max_bytes
 from batchbench.dispatch.state import Dispatch
 from batchbench.runs.answers import file_part
-from batchbench.runs.events import Late, Looked, Part, Ranges
+from batchbench.runs.events import Late, Looked, Part
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges
+from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges, rows_of
 from batchbench.runs.results import Segment, write_answers
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
@@ -36,7 +36,7 @@ def _still_missing(dispatch: Dispatch, batch: BatchRecord) -> list[int]:
     """The rows that a batch lacks, and that no other batch has answered or carries now."""
     rows = dispatch.account.rows
     marks = rows[batch.rep] if batch.rep < len(rows) else b""
-    lacking = _rows(batch.stored.missing) if batch.stored else []
+    lacking = rows_of(batch.stored.missing) if batch.stored else []
     return [row for row in lacking if row < len(marks) and marks[row] in (MISSING, TODO)]
 
 
@@ -81,7 +81,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
     found = await to_thread.run_sync(ingest, paths, batch, dispatch.provider, dispatch.plan.price)
     missing = _still_missing(dispatch, batch)
     answers = found.answers.filter(pl.col("id").is_in(missing))
-    unprocessed = sorted(set(_rows(found.again)) & set(missing))
+    unprocessed = sorted(set(rows_of(found.again)) & set(missing))
     if answers.is_empty() and not unprocessed:
         return False
     written = await to_thread.run_sync(write_answers, dispatch.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
@@ -91,7 +91,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
         nonce=batch.nonce,
         parts=[*fresh, written],
         again=as_ranges(unprocessed),
-        missing=as_ranges([row for row in _rows(stored.missing) if row not in settled]),
+        missing=as_ranges([row for row in rows_of(stored.missing) if row not in settled]),
         quarantined=0,
         outcomes=dict(answers["outcome"].value_counts().sort("outcome").rows()),
         cost=found.cost,
@@ -100,7 +100,3 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
     dispatch.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
     ask_again(dispatch, batch, late.again)
     return True
-
-
-def _rows(ranges: Ranges) -> list[int]:
-    return [row for start, stop in ranges for row in range(start, stop)]

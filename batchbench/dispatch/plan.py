@@ -12,7 +12,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # the prompts of these items
     repetitions: int
     price: Price
-    budget: int | None = None  # micro-dollars for all runs of the command together; None is no limit
     weight: float = 1.0  # this run's share of the budget, relative to the other runs
     max_row_cost: int = 0  # micro-dollars, an upper bound for one row
     rebuy_missing: bool = False

@@ -24,7 +24,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
     ended: list[tuple[BatchRecord, Remote]] = []
     stop: Stop = None
     batches = [batch for batch in dispatch.run.state.open() if batch.state in ("created", "ended") and batch.remote]
-    batches = [batch for batch in batches if dispatch.watch(batch).fetch_at <= dispatch.uptime]
+    batches = [batch for batch in batches if dispatch.watches[batch.nonce].fetch_at <= dispatch.uptime]
     listed: dict[str, Remote] = {}
     if len(batches) > AT_ONCE:  # one listing takes fewer calls
         since = min(batch.intended for batch in batches) - SKEW
@@ -34,8 +34,9 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
         if not isinstance(remote, Remote):
             stop = remote or stop
             continue
-        watch = dispatch.watch(batch)
-        watch.found()
+        watch = dispatch.watches[batch.nonce]
+        watch.not_found_since = watch.unreadable_since = None
+        watch.not_found_count = 0
         watch.done = min(remote.done, batch.rows)
         if remote.expires is not None and (dispatch.calls.provider_time() or dispatch.now) > remote.expires + OVERDUE:
             watch.overdue = True
@@ -58,7 +59,7 @@ def _blames_some_lines(batch: BatchRecord, remote: Remote) -> bool:
 
 async def _get(dispatch: Dispatch, batch: BatchRecord) -> Remote | BatchbenchError | None:
     """Ask about one batch by its id; an error is a reason to stop, None means to ask again later."""
-    watch = dispatch.watch(batch)
+    watch = dispatch.watches[batch.nonce]
     try:
         return await dispatch.provider.get(dispatch.calls, batch.remote or "")
     except ProviderError as error:
@@ -129,15 +130,12 @@ async def reconcile(dispatch: Dispatch) -> Stop:
 
 async def _absent(dispatch: Dispatch, batch: BatchRecord, listed_at: float) -> Stop:
     """A create is not in a listing that shows everything accepted. Two such listings prove that it was not accepted."""
-    watch = dispatch.watch(batch)
+    watch = dispatch.watches[batch.nonce]
     if watch.absent_since is None:
         watch.absent_since = listed_at
-    elif batch.sent and batch.sent.key not in ("", dispatch.signature):
-        reason, about = (
-            "not listed, but it was sent with another key than this one",
-            f"a batch of {batch.rows} requests",
-        )
-        return await leave_unresolved(dispatch, batch, reason, [about])
+    elif batch.sent and batch.sent.key not in ("", dispatch.calls.signature(dispatch.run.state.run)):
+        reason = "not listed, but it was sent with another key than this one"
+        return await leave_unresolved(dispatch, batch, reason, [f"a batch of {batch.rows} requests"])
     elif listed_at >= watch.absent_since + min(60.0, dispatch.limits.settle):
         reason = "in no listing after the settle time"
         await dispatch.append(Void(at=dispatch.now, nonce=batch.nonce, reason=reason))
@@ -263,7 +261,7 @@ def unresolved(state: RunState) -> UnresolvedError | None:
 
 
 def resolve(run: Run, nonce: str, answer: str, now: float) -> None:
-    """Record what a person says about a batch: `void`, or its id at the provider's.
+    """Record what a person says about a batch: `void`, or its id at the provider.
 
     Call it before the run joins a budget. A batch of another run, or one that is settled, is left as it is.
     """

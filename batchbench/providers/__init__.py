@@ -9,7 +9,7 @@ from batchbench.providers.target import PROVIDERS
 __all__ = ["Provider", "Remote", "load"]
 
 
-def load(name: str) -> Provider:
+def load_provider(name: str) -> Provider:
     """The provider called `name`."""
     if name not in PROVIDERS or name == "sim":  # the emulator answers as one of the others
         raise unknown("provider", name, PROVIDERS)

@@ -107,8 +107,9 @@ def decode(lines: bytes) -> list[Line]:
 
 def _line(entry: "_Entry") -> Line:
     result = entry.result
-    if result.type == "succeeded" and result.message is not None:
-        return _message(entry.custom_id, result.message)
+    message = result.message
+    if message is not None and result.type == "succeeded":
+        return _message(entry.custom_id, message)
     if result.type == "errored" and result.error is not None:
         error = result.error.error
         permanent = error.type in PERMANENT

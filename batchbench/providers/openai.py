@@ -177,7 +177,8 @@ def _completion(custom_id: str, answer: "_Completion") -> Line:
     usage = answer.usage
     choice = answer.choices[0] if answer.choices else _Choice(_Message())  # no answer, but charged
     message = choice.message
-    text = _text(message.content)
+    content = message.content
+    text = _text(content) if isinstance(content, list) else content
     outcome: str
     if message.refusal:
         outcome, text = "refused", text or message.refusal
@@ -192,7 +193,8 @@ def _completion(custom_id: str, answer: "_Completion") -> Line:
     logprobs = None
     if choice.logprobs and choice.logprobs.content:
         logprobs = [(top.token, top.logprob) for top in choice.logprobs.content[0].top_logprobs]
-    read, written = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+    read = usage.prompt_tokens if usage else 0
+    written = usage.completion_tokens if usage else 0
     return Line(
         id=custom_id,
         outcome=outcome,  # type: ignore[arg-type]
@@ -207,10 +209,8 @@ def _completion(custom_id: str, answer: "_Completion") -> Line:
     )
 
 
-def _text(content: "str | list[_Content] | None") -> str | None:
-    if isinstance(content, list):
-        return "".join(part.text for part in content if part.type == "text")
-    return content
+def _text(content: "list[_Content]") -> str:
+    return "".join(part.text for part in content if part.type == "text")
 
 
 def problem(status: int, content: bytes) -> Problem:

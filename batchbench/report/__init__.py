@@ -14,7 +14,7 @@ from batchbench.report import files, gather, page, probe_section, tables
 TITLE = "batchbench report"
 
 
-def build(store: Store, analyses: Sequence[Path], out: Path, *, title: str = TITLE) -> Path:
+def build_report(store: Store, analyses: Sequence[Path], out: Path, *, title: str = TITLE) -> Path:
     """Write the report about these analysed runs to `out`, and its tables and figures into the folder beside it."""
     runs = gather.read(store, analyses)
     columns = list(dict.fromkeys(run.column for run in runs))

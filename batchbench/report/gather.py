@@ -7,19 +7,18 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench import probes
 from batchbench.analyze.analysis import FORMAT, Analysis, MetricEstimate
 from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
 from batchbench.core.store import POLARS_ERRORS, Store
 from batchbench.errors import DataError, UsageError
+from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.providers.target import Target
+from batchbench.providers.target import Target, changed_options, changed_params
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, read_run, run_folders
 from batchbench.runs.journal import RunState
-from batchbench.runs.settings import changed_options, changed_params
 
 NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 DATED_EVENTS = (events.Intent, events.Stored)  # the first and the last of them give a run's dates
@@ -100,7 +99,7 @@ def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
 
 def _read(store: Store, folder: Path) -> AnalysedRun:
     analysis = read_analysis(folder / "metrics.json")
-    probe = probes.load(analysis.probe)
+    probe = load_probe(analysis.probe)
     try:
         cells = pl.read_parquet(io.BytesIO((folder / "cells.parquet").read_bytes()))
     except POLARS_ERRORS as error:

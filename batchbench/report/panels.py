@@ -9,7 +9,7 @@ from batchbench.report.axis import Axis
 from batchbench.report.forest import Figure
 from batchbench.report.formats import listed, percent
 from batchbench.report.markup import Markup, joined, short, tag
-from batchbench.report.shares import Point, Share, TrendLine
+from batchbench.report.shares import LabelShare, Point, TrendLine
 
 WIDTH, RIGHT = 300.0, 18.0  # pixels: of a panel, and of its right margin
 LETTER = 6.8  # pixels: mean width of a letter in a row's name
@@ -33,14 +33,14 @@ class ShareScale(msgspec.Struct, frozen=True, kw_only=True):
         return self.left + min(share, self.top) / self.top * (WIDTH - RIGHT - self.left)
 
 
-def scale_end(shares: Sequence[Share]) -> float:
+def scale_end(shares: Sequence[LabelShare]) -> float:
     """The upper end of the scale that the panels of all models use."""
     highest = max((share.high for share in shares), default=1.0)
     return next((end for end in SCALE_ENDS if highest <= end), 1.0)
 
 
 def dots(
-    title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], top: float, names: Names
+    title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[LabelShare], top: float, names: Names
 ) -> Figure:
     """Shares by group: a row for each group, with a symbol and an interval for each series."""
     longest = max((len(names.get(row, row)) for row in rows), default=0)
@@ -172,7 +172,9 @@ def _symbol(number: int, x: float, y: float, size: float = SIZE) -> Markup:
     return tag("path", class_=kind, d=f"M{'L'.join(points)}Z")
 
 
-def _description(title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[Share], names: Names) -> str:
+def _description(
+    title: str, rows: Sequence[str], series: Sequence[str], shares: Sequence[LabelShare], names: Names
+) -> str:
     percents = {(share.row, share.series): percent(share.share) for share in shares}
     texts = [
         f"{names.get(row, row)}: "

@@ -12,7 +12,7 @@ from batchbench.report.formats import NOTHING, counted, interval, listed, number
 from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
 from batchbench.report.overview import anchor
-from batchbench.report.shares import MAX_SERIES, Groups, Share, ordered, views
+from batchbench.report.shares import MAX_SERIES, Groups, LabelShare, ordered, views
 
 MAX_OPEN_PANELS = 6  # more panels are collapsed if a table shows the same numbers
 TINTS = (0.02, 0.1, 0.25, 0.5)  # gaps at which a cell gets the next stronger colour
@@ -100,7 +100,11 @@ def _view(
 
 
 def _gaps(
-    column: str, by_group: Sequence[tuple[str, list[Share]]], rows: Sequence[str], series: Sequence[str], view: View
+    column: str,
+    by_group: Sequence[tuple[str, list[LabelShare]]],
+    rows: Sequence[str],
+    series: Sequence[str],
+    view: View,
 ) -> Markup:
     """A table of the gaps between the series in each group, for all models."""
     names = [view.names.get(name, name) for name in series]
@@ -130,7 +134,7 @@ def _gaps(
     )
 
 
-def _pair(shares: dict[str, Share], series: Sequence[str], spread: bool) -> tuple[Share, Share] | None:
+def _pair(shares: dict[str, LabelShare], series: Sequence[str], spread: bool) -> tuple[LabelShare, LabelShare] | None:
     """The two shares whose gap is shown: the largest and the smallest, or those of the first two series."""
     known = [shares[name] for name in series if name in shares]
     if spread and len(known) > 1:

@@ -15,7 +15,7 @@ BINS = 12  # of a covariate
 MAX_SERIES = 4  # in one figure; more cannot be distinguished
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class LabelShare(msgspec.Struct, frozen=True, kw_only=True):
     """The share of a label in a group, with Wilson's 95 % interval for the number of items."""
 
     row: str
@@ -47,7 +47,7 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """The data of one view of one run: shares by group, or along a covariate."""
 
     view: View
-    shares: list[Share] = []
+    shares: list[LabelShare] = []
     points: list[Point] = []
     lines: list[TrendLine] = []
 
@@ -81,7 +81,7 @@ def views(probe: Probe[Params]) -> tuple[View, ...]:
     )
 
 
-def shares(probe: Probe[Params], cells: pl.DataFrame, view: View) -> list[Share]:
+def shares(probe: Probe[Params], cells: pl.DataFrame, view: View) -> list[LabelShare]:
     """The shares of a view, row by row; empty if the cells lack the probe's tallies."""
     if not set(tally_names(probe)) <= set(cells.columns):
         return []
@@ -112,10 +112,10 @@ def ordered(probe: Probe[Params], name: str, values: Iterable[str]) -> list[str]
     return [str(value) for value in known if str(value) in distinct] or list(distinct)
 
 
-def _share(row: str, series: str, group: dict[str, float]) -> Share:
+def _share(row: str, series: str, group: dict[str, float]) -> LabelShare:
     share, items = group["hits"] / group["of"], int(group["items"])
     low, high = wilson(share, items)
-    return Share(row=row, series=series, share=share, low=low, high=high, items=items)
+    return LabelShare(row=row, series=series, share=share, low=low, high=high, items=items)
 
 
 def wilson(share: float, items: int) -> tuple[float, float]:

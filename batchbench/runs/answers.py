@@ -1,8 +1,7 @@
-"""The answers of a run, as its folder keeps them."""
+"""The answers of a run, read from its folder."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -29,28 +28,19 @@ ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def read_answers(folder: Path, state: RunState) -> pl.LazyFrame:
-    """The answers of every stored batch of a run, each file checked byte for byte first."""
-    files = []
-    for part in (part for batch in state.batches.values() if batch.stored for part in batch.stored.parts):
-        path = folder / part.file
-        if not part.file.startswith("answers/"):
-            continue
-        if not path.is_file() or file_part(path, folder) != part:
-            raise _damaged(path)
-        files.append(path)
-    if not files:
-        return pl.LazyFrame(schema=ANSWERS)
-    return pl.scan_parquet(files, glob=False)
-
-
-def _check_sizes(folder: Path, parts: Sequence[Part]) -> None:
-    """A look at the answers that costs nothing: they are there, and as long as they were. Reading checks every byte."""
+    """The answers of every stored batch of a run, after a check of every file's digest."""
+    parts = [part for batch in state.batches.values() for part in _answer_parts(batch)]
     for part in parts:
         path = folder / part.file
-        if not part.file.startswith("answers/"):
-            continue
-        if not path.is_file() or path.stat().st_size != part.bytes:
+        if not path.is_file() or file_part(path, folder) != part:
             raise _damaged(path)
+    if not parts:
+        return pl.LazyFrame(schema=ANSWERS)
+    return pl.scan_parquet([folder / part.file for part in parts], glob=False)
+
+
+def _answer_parts(batch: BatchRecord) -> list[Part]:
+    return [part for part in batch.stored.parts if part.file.startswith("answers/")] if batch.stored else []
 
 
 def _damaged(path: Path) -> DataError:
@@ -58,13 +48,16 @@ def _damaged(path: Path) -> DataError:
 
 
 def outcomes(folder: Path, state: RunState, rows: int, repetitions: int) -> Counter[str]:
-    """How many of the first `rows` rows ended how, by the journal; what it does not tell is read in the answers."""
+    """Outcome counts for the first `rows` rows, from the journal where possible, else from the answer files."""
     counts: Counter[str] = Counter()
     for batch in state.batches.values():
         if batch.stored is None or batch.rep >= repetitions:
             continue
         if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
-            _check_sizes(folder, batch.stored.parts)
+            for part in _answer_parts(batch):
+                path = folder / part.file
+                if not path.is_file() or path.stat().st_size != part.bytes:  # only `read_answers` checks every byte
+                    raise _damaged(path)
             counts.update(batch.stored.outcomes)
             continue
         answers = read_answers(folder, RunState(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
@@ -74,11 +67,10 @@ def outcomes(folder: Path, state: RunState, rows: int, repetitions: int) -> Coun
 
 def answer_files(folder: Path, batch: BatchRecord) -> list[Path]:
     """The files that hold the answers of a batch."""
-    parts = batch.stored.parts if batch.stored else []
-    return [folder / part.file for part in parts if part.file.startswith("answers/")]
+    return [folder / part.file for part in _answer_parts(batch)]
 
 
 def file_part(path: Path, folder: Path) -> Part:
-    """A file that is already there, with its digest."""
+    """A file on disk, with its size and digest."""
     kept = content(path)
     return Part(file=str(path.relative_to(folder)), bytes=len(kept), sha256=hashlib.sha256(kept).hexdigest())

@@ -1,12 +1,12 @@
 """Pure: what can happen to a run, each event a line of its journal.
 
-The life of a batch, each arrow one event that is on disk before the next step is taken:
+The life of a batch. Each arrow is one event, which is on disk before the next step is taken:
 
     intent -> uploaded -> creating -> created -> ended -> stored
        |                      |          \\-> rejected              the provider refused it; nothing ran
-       |                      |-> void                             proved that it was never accepted
-       |                      \\-> unresolved                       nobody can tell; a person decides
-       \\-> exported -> stored                                      left as a file, and came back as one
+       |                      |-> void                             it is proved that it was never accepted
+       |                      \\-> unresolved                       it is unknown what happened; a person decides
+       \\-> exported -> stored                                      written to a file; its results are imported
 """
 
 from typing import Annotated
@@ -16,8 +16,8 @@ import msgspec
 from batchbench.core.money import MAX_AMOUNT, Price
 
 FORMAT = 1
-MOST_ASKED = 2**31  # answers to every variant of an item; each takes a byte of memory
-# What a journal may say is limited to what batchbench writes: names become parts of paths, and numbers loops.
+MAX_ASKED = 2**31  # items times repetitions; each takes a byte of memory
+# A journal may come from another person: names become parts of paths and numbers become loops, so both are limited.
 Row = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Ranges = list[tuple[Row, Row]]  # half-open ranges of manifest ids
 Money = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]  # micro-dollars
@@ -28,11 +28,11 @@ Repetition = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
     """One line of a journal; `at` is seconds since 1970."""
 
-    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]  # there is no year 10000
+    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]  # before the year 10000
 
 
 class Opened(Event, frozen=True, kw_only=True):
-    """First line of every journal: whose it is."""
+    """First line of every journal: which run it belongs to."""
 
     format: int = FORMAT
     run: str  # a random name, so that no other journal fits here
@@ -45,8 +45,8 @@ class Asked(Event, frozen=True, kw_only=True):
 
     items: Row
     repetitions: Repetition
-    budget: Money | None  # micro-dollars; null is no limit
-    rates: Price  # what was charged against, with its source and date
+    budget: Money | None  # micro-dollars; None is no limit
+    rates: Price  # from which costs are computed, with its source and date
 
 
 class Intent(Event, frozen=True, kw_only=True):
@@ -62,29 +62,29 @@ class Intent(Event, frozen=True, kw_only=True):
 
 
 class Uploaded(Event, frozen=True, kw_only=True):
-    """The input is at the provider's; nothing has been bought yet."""
+    """The provider has the input; nothing is bought yet."""
 
     nonce: Nonce
     file: str
 
 
 class Creating(Event, frozen=True, kw_only=True):
-    """The create is about to leave, once.
+    """About to send the create, once.
 
-    How long ago that was decides whether a batch that nobody lists was ever accepted, and `at` may be any time at all
-    if somebody sets the clock. So the machine's uptime is noted as well, which only holds until it is started anew, and
-    stands still with a machine that is frozen; and what the provider's own clock showed.
+    The time since then decides whether a batch that is in no listing was ever accepted. `at` cannot measure it, because
+    the user may set that clock. So there is also the machine's uptime, which is valid until the next boot and does not
+    count while the machine is frozen, and the time on the provider's clock.
     """
 
     nonce: Nonce
     uptime: float = 0.0
     provider_time: float | None = msgspec.field(default=None, name="there")  # since 1970; None in older journals
-    boot: str = ""  # empty: this machine does not tell its boots apart
-    key: str = ""  # a salted digest: what one key has made, another may not see; empty in older journals
+    boot: str = ""  # an id of this boot; empty if the machine has none
+    key: str = ""  # a salted digest: another key may not see the batch; empty in older journals
 
 
 class Created(Event, frozen=True, kw_only=True):
-    """The provider has accepted the batch; `found` if that was learnt by looking for it."""
+    """The provider has accepted the batch; `found`: a search has shown it, the reply to the create was lost."""
 
     nonce: Nonce
     remote: str
@@ -92,14 +92,14 @@ class Created(Event, frozen=True, kw_only=True):
 
 
 class Exported(Event, frozen=True, kw_only=True):
-    """The requests leave as a file, for somebody else to have answered; their results are imported."""
+    """The requests are written to a file, for the user to have answered; their results are imported."""
 
     nonce: Nonce
     file: Annotated[str, msgspec.Meta(pattern=r"\A[\w-]+\.jsonl\Z")]  # its name
 
 
 class Ended(Event, frozen=True, kw_only=True):
-    """The provider is done with the batch, one way or another."""
+    """The provider has finished the batch: completed, expired, cancelled or failed."""
 
     nonce: Nonce
     status: str = msgspec.field(name="state")  # the provider's own word
@@ -114,52 +114,52 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(Event, frozen=True, kw_only=True):
-    """The answers are on disk, and what they cost is known; what was reserved beyond that is free again."""
+    """The answers are on disk and their cost is known; the rest of the reserve is free again."""
 
     nonce: Nonce
     parts: list[Part]  # the provider's bytes, then the answers made of them
-    answered: int  # rows with a final answer, whatever it says
-    again: Ranges  # rows the provider did not get to: to be asked again
-    missing: Ranges  # rows without any line although the batch ended well: maybe paid for
-    quarantined: int  # lines nobody could attribute
+    answered: int  # rows with a final answer, also a refusal or a failure
+    again: Ranges  # rows that the provider did not process: to be asked again
+    missing: Ranges  # rows without any line although the batch was completed: maybe paid for
+    quarantined: int  # lines that belong to no row
     cost: Money
-    outcomes: dict[str, int] = {}  # how many of the answered rows ended how; empty in older journals
+    outcomes: dict[str, int] = {}  # answered rows by outcome; empty in older journals
 
 
 class Late(Event, frozen=True, kw_only=True):
-    """Answers that turned up at the provider's after their batch had been stored without them."""
+    """The provider delivered answers of a batch after it had been stored without them."""
 
     nonce: Nonce
-    parts: list[Part]  # in addition to those of `stored`, like the next three
+    parts: list[Part]  # added to those of `stored`, like the next three
     again: Ranges
     quarantined: int
     outcomes: dict[str, int]
-    missing: Ranges  # what is still missing
+    missing: Ranges  # rows that are still missing
     cost: Money  # of the whole batch, as it is known now
 
 
 class Looked(Event, frozen=True, kw_only=True):
-    """The results of a stored batch were fetched once more, whole, and held nothing new."""
+    """The results of a stored batch were fetched completely once more and held nothing new."""
 
     nonce: Nonce
 
 
 class Void(Event, frozen=True, kw_only=True):
-    """Proved that the create never arrived; the rows are free again, the reservation not yet."""
+    """It is proved that the create was not accepted; the rows are free again, the reserve not yet."""
 
     nonce: Nonce
     reason: str
 
 
 class Rejected(Event, frozen=True, kw_only=True):
-    """The provider said no, so nothing ran and nothing is owed."""
+    """The batch was refused or never sent: nothing ran and nothing is owed."""
 
     nonce: Nonce
     reason: str
 
 
 class Unresolved(Event, frozen=True, kw_only=True):
-    """Nobody can tell what became of the batch; a person has to decide."""
+    """It cannot be found out what became of the batch; a person has to decide."""
 
     nonce: Nonce
     reason: str
@@ -167,13 +167,13 @@ class Unresolved(Event, frozen=True, kw_only=True):
 
 
 class Foreign(Event, frozen=True, kw_only=True):
-    """A batch at the provider's that is not ours, looked at so that nobody has to look again."""
+    """A batch at the provider that is not ours; recorded so that its results are not read again."""
 
     remote: str
 
 
 class Duplicate(Event, frozen=True, kw_only=True):
-    """A second batch with our nonce, made by somebody between us and the provider; it is cancelled, and counted."""
+    """A second batch with our nonce, made by something between us and the provider; cancelled, but its cost counts."""
 
     nonce: Nonce
     remote: str
@@ -181,48 +181,28 @@ class Duplicate(Event, frozen=True, kw_only=True):
 
 
 class Cancelling(Event, frozen=True, kw_only=True):
-    """The user asked for this batch to be cancelled."""
+    """The user wants this batch to be cancelled."""
 
     nonce: Nonce
 
 
 class Tried(Event, frozen=True, kw_only=True):
-    """About to ask one harmless question at once, to see whether the model takes our kind of request."""
+    """About to ask one harmless question outside any batch, to see whether the model accepts our requests."""
 
     reserve: Money
 
 
 class Passed(Event, frozen=True, kw_only=True):
-    """The question was answered, so batches of such requests may be bought."""
+    """The question was answered: batches may be bought."""
 
     cost: Money
 
 
 class Failed(Event, frozen=True, kw_only=True):
-    """The question was refused, which cost nothing; it will be asked again before anything is bought."""
+    """The question was refused at no cost; it is asked again before anything is bought."""
 
     reason: str
 
 
-AnyEvent = (
-    Opened
-    | Asked
-    | Intent
-    | Uploaded
-    | Creating
-    | Created
-    | Exported
-    | Ended
-    | Stored
-    | Late
-    | Looked
-    | Void
-    | Rejected
-    | Unresolved
-    | Foreign
-    | Duplicate
-    | Cancelling
-    | Tried
-    | Passed
-    | Failed
-)
+_BatchEvent = Intent | Uploaded | Creating | Created | Exported | Ended | Stored | Late | Looked | Cancelling
+AnyEvent = Opened | Asked | _BatchEvent | Void | Rejected | Unresolved | Foreign | Duplicate | Tried | Passed | Failed

@@ -1,6 +1,6 @@
-"""From the provider's bytes to answers: every line attributed to the row it answers, or set aside.
+"""Read result files: attribute every line to the row that it answers, or set it aside.
 
-Completeness is a matter of ids, never of counts or of how a download ended.
+A batch is complete if every id has a line. Neither counts nor the end of a download prove that.
 """
 
 import json
@@ -19,16 +19,16 @@ from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
 from batchbench.runs.answers import ANSWERS
-from batchbench.runs.events import Ranges
+from batchbench.runs.events import Part, Ranges, Stored
+from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
 from batchbench.runs.progress import as_ranges
-from batchbench.runs.results import CUT, blocks, is_refusal, lines
+from batchbench.runs.results import MAX_LINE, blocks, lines, write_answers
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
-LONGEST = CUT - 1  # bytes of one line; a longer one is set aside unread
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-WELL = ("completed", "ended")  # the words of providers for a batch that ran to its end
-MOST_TOKENS = 2**32 - 1  # that a column of counts can hold; what was charged is computed from the true number
+COMPLETED = ("completed", "ended")  # provider statuses of a batch that ran to its end
+MAX_TOKENS = 2**32 - 1  # the largest count that the column holds; costs are computed from the true count
 
 Decode = Callable[[bytes], list[Line]]
 
@@ -40,59 +40,77 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     again: Ranges
     missing: Ranges
     lacking: int  # rows without any line
-    cut: bool = False  # whether a file ends with half a line
-    strays: list[bytes]  # lines nobody could attribute
+    cut: bool = False  # a file ends within a line
+    strays: list[bytes]  # lines that belong to no row
     cost: int
-    trouble: Counter[str]  # how many rows failed for which reason
+    trouble: Counter[str]  # failed rows by reason
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many answers ended how."""
+        """Answers by outcome."""
         return dict(self.answers["outcome"].value_counts().sort("outcome").rows())
 
 
 def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price: Price) -> Ingested:
-    """Read result files; or, of a batch that was refused for some of its lines, what the provider says of those."""
+    """Read the result files of a batch; for a rejected batch, read which of its lines the provider blames."""
     rows = [row for start, stop in batch.ranges for row in range(start, stop)]
     files = list(parts)
-    if refusals := [file for file in files if is_refusal(file)]:
-        return _refused(rows, provider.read(b"\n".join(lines(refusals[0]))).refused, batch)
-    reading = _Reading([f"{batch.nonce}-{row}-{batch.rep}" for row in rows], provider.decode)
+    if refusals := [file for file in files if file.name.endswith("-refusal.jsonl.zst")]:
+        return _rejected(rows, provider.read(b"\n".join(lines(refusals[0]))).refused, batch)
+    attribution = _Attribution([f"{batch.nonce}-{row}-{batch.rep}" for row in rows], provider.decode)
     cut = False
     for path in files:
         for block in blocks(path):
-            reading.take(block)
-        cut |= not reading.readable
-    # A batch that was stopped names the rows it did not get to. One it does not name may have been answered and lost on
-    # the way, and is not bought again; only where there is no file at all, nothing was done.
-    undone = batch.provider_status not in WELL and not files
-    sorted_out = _sorted_out(rows, reading.found, reading.strays, batch, price, undone=undone)
-    return msgspec.structs.replace(sorted_out, cut=cut)
+            attribution.add(block)
+        cut |= not attribution.last_readable
+    # A batch that was stopped has a line for every row that it did not process. A row without a line may have been
+    # answered and lost on the way, so it is not bought again. If there is no file at all, no row was processed.
+    unprocessed = batch.provider_status not in COMPLETED and not files
+    ingested = _summarize(rows, attribution, batch, price, unprocessed=unprocessed)
+    return msgspec.structs.replace(ingested, cut=cut)
 
 
-class _Reading:
-    """The lines of a batch on their way to their places."""
+def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Ingested, now: float) -> Stored:
+    """Write the answers of a batch to disk; returns the event that the caller has to append."""
+    if found.strays:
+        run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.strays) + b"\n")
+    answers = write_answers(run, batch.nonce, found.answers)
+    return Stored(
+        at=now,
+        nonce=batch.nonce,
+        parts=[*sealed, answers],
+        answered=found.answers.height,
+        again=found.again,
+        missing=found.missing,
+        quarantined=len(found.strays),
+        cost=found.cost,
+        outcomes=found.outcomes,
+    )
+
+
+class _Attribution:
+    """The lines of a batch, each at the index of the row that it answers."""
 
     def __init__(self, ids: list[str], decode: Decode) -> None:
         self._decode = decode
-        self._places = {name: place for place, name in enumerate(ids)}
+        self._index = {custom_id: index for index, custom_id in enumerate(ids)}
         self.found: list[Line | None] = [None] * len(ids)
-        self.strays: list[bytes] = []  # lines nobody could attribute
-        self.readable = True  # whether the last line was
+        self.strays: list[bytes] = []  # lines that belong to no row
+        self.last_readable = True  # whether the last line could be decoded
 
-    def take(self, block: bytes) -> None:
-        """Take whole lines."""
-        if not self._take_at_once(block):
-            *whole, rest = block.split(b"\n")
-            for text in whole:
+    def add(self, block: bytes) -> None:
+        """Add lines, of which only the last one may lack its newline."""
+        if not self._add_block(block):
+            *complete, rest = block.split(b"\n")
+            for text in complete:
                 if text.strip():
-                    self._take_one(text)
+                    self._add_line(text)
             if rest.strip():
-                self._take_one(rest, ended=False)
+                self._add_line(rest, complete=False)
 
-    def _take_at_once(self, block: bytes) -> bool:
-        """Nearly every block: lines that can be read, each with one id, of a row that has no answer yet."""
-        if len(block) > LONGEST:
+    def _add_block(self, block: bytes) -> bool:
+        """The fast path for nearly every block: readable lines, each with one id, of rows that have no line yet."""
+        if len(block) > MAX_LINE:
             return False
         try:
             answers = self._decode(block)
@@ -100,42 +118,43 @@ class _Reading:
             return False
         if not len(answers) == block.count(b"\n") == block.count(b'"custom_id"'):
             return False
-        places = [self._places.get(answer.id, -1) for answer in answers]
-        if -1 in places or len(set(places)) < len(places) or any(self.found[place] is not None for place in places):
+        indices = [self._index.get(answer.id, -1) for answer in answers]
+        if -1 in indices or len(set(indices)) < len(indices) or any(self.found[index] is not None for index in indices):
             return False
-        for place, answer in zip(places, answers, strict=True):
-            self.found[place] = answer
-        self.readable = True
+        for index, answer in zip(indices, answers, strict=True):
+            self.found[index] = answer
+        self.last_readable = True
         return True
 
-    def _take_one(self, text: bytes, *, ended: bool = True) -> None:
-        """Take a line, whatever it holds. Half of one says nothing of its row, whose whole line may yet be had."""
-        answer = _decoded(text, self._decode)
-        self.readable = answer is not None
+    def _add_line(self, text: bytes, *, complete: bool = True) -> None:
+        """Add one line. An incomplete line proves nothing: another download may have all of it."""
+        answer = _decode_line(text, self._decode)
+        self.last_readable = answer is not None
         if answer is None:
             self.strays.append(text)
-            if not ended:
+            if not complete:
                 return
             answer = _unparsed(text)
-        place = self._places.get(answer.id)
-        if place is None:
-            if self.readable:
+        index = self._index.get(answer.id)
+        if index is None:
+            if self.last_readable:
                 self.strays.append(text)
             return
-        earlier = self.found[place]
-        if earlier is None or _beats(answer, earlier):
-            self.found[place] = answer
-        elif answer != earlier and not _beats(earlier, answer):
-            # Two different answers under one id: neither can be trusted to be the row's.
+        earlier = self.found[index]
+        if earlier is None or _preferred(answer, earlier):
+            self.found[index] = answer
+        elif answer != earlier and not _preferred(earlier, answer):
+            # Two different answers with one id: it is unknown which one is the row's.
             self.strays.append(text)
-            self.found[place] = _conflict(earlier)
+            self.found[index] = _conflict(earlier)
 
 
-def _refused(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> Ingested:
-    """Nothing ran, so nothing is owed: lines that are to blame have failed, the others are asked again."""
-    blamed = {rows[number - 1]: reason for number, reason in reasons.items()}
+def _rejected(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> Ingested:
+    """Nothing ran and nothing is owed: the lines that the provider blames have failed, the others are asked again."""
+    blamed = {rows[number - 1]: reason for number, reason in sorted(reasons.items())}
+    failed = [Line(id="", outcome="failed", error=reason) for reason in blamed.values()]
     return Ingested(
-        answers=_frame(sorted(blamed), [Line("", "failed", error=blamed[row]) for row in sorted(blamed)], batch.rep),
+        answers=_frame(list(blamed), failed, batch.rep),
         again=as_ranges([row for row in rows if row not in blamed]),
         missing=[],
         lacking=0,
@@ -145,8 +164,8 @@ def _refused(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> In
     )
 
 
-def _decoded(text: bytes, decode: Decode) -> Line | None:
-    if len(text) > LONGEST or (text.count(b'"custom_id"') > 1 and _repeats_its_id(text)):
+def _decode_line(text: bytes, decode: Decode) -> Line | None:
+    if len(text) > MAX_LINE or (text.count(b'"custom_id"') > 1 and _repeats_its_id(text)):
         return None
     try:
         answers = decode(text)
@@ -159,13 +178,14 @@ def _decoded(text: bytes, decode: Decode) -> Line | None:
 
 
 def _unparsed(text: bytes) -> Line:
-    """A line that cannot be read but may still say whose it is: the row was answered, we just cannot tell how."""
-    found = CUSTOM_ID.findall(text[:LONGEST])
-    return Line(found[0].decode() if len(set(found)) == 1 else "", "failed", error="unparsed", usage=False)
+    """An unreadable line that may still have an id: the row was answered, but the answer is lost."""
+    found = CUSTOM_ID.findall(text[:MAX_LINE])
+    custom_id = found[0].decode() if len(set(found)) == 1 else ""
+    return Line(id=custom_id, outcome="failed", error="unparsed", usage=False)
 
 
 def _repeats_its_id(text: bytes) -> bool:
-    """Whether a line names its id twice at the top, so that nobody can say which one counts."""
+    """Whether an object in a line has two ids, so that it is unknown which one counts."""
     seen: list[str] = []
 
     def hook(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -179,47 +199,47 @@ def _repeats_its_id(text: bytes) -> bool:
     return bool(seen)
 
 
-def _beats(answer: Line, other: Line) -> bool:
-    """An answer beats a failure."""
+def _preferred(answer: Line, other: Line) -> bool:
+    """Prefer an answer to a failure."""
     return other.outcome == "failed" and answer.outcome != "failed"
 
 
 def _conflict(line: Line) -> Line:
     return Line(
-        line.id, "failed", None, None, line.input_tokens, line.output_tokens, line.model, "two different answers"
+        id=line.id,
+        outcome="failed",
+        input_tokens=line.input_tokens,
+        output_tokens=line.output_tokens,
+        model=line.model,
+        error="two different answers",
     )
 
 
-def _sorted_out(
-    rows: list[int],
-    found: list[Line | None],
-    strays: list[bytes],
-    batch: BatchRecord,
-    price: Price,
-    *,
-    undone: bool,
+def _summarize(
+    rows: list[int], attribution: _Attribution, batch: BatchRecord, price: Price, *, unprocessed: bool
 ) -> Ingested:
+    """Sort rows by what becomes of them, and add up their cost."""
     again: list[int] = []
     missing: list[int] = []
     kept: list[int] = []
     answers: list[Line] = []
     trouble: Counter[str] = Counter()
-    cost = untold = 0  # micro-dollars, and requests of which nobody knows what they were charged
-    cost_of = cache(price.cost)  # answers are of a few hundred lengths
-    for row, answer in zip(rows, found, strict=True):
+    cost = unknown = 0  # micro-dollars; requests whose cost is unknown
+    cost_of = cache(price.cost)  # answers have only a few hundred different lengths
+    for row, answer in zip(rows, attribution.found, strict=True):
         if answer is None:
-            if undone:
+            if unprocessed:
                 again.append(row)
             else:
                 missing.append(row)
-                untold += 1  # maybe answered, charged and lost on the way
+                unknown += 1  # maybe answered, charged and lost on the way
             continue
         if answer.outcome == "failed":
             trouble[answer.error or ""] += 1
         if answer.usage:
             cost += cost_of(answer.input_tokens, answer.output_tokens)
         else:
-            untold += 1
+            unknown += 1
         if answer.again:
             again.append(row)
         else:
@@ -229,26 +249,26 @@ def _sorted_out(
         answers=_frame(kept, answers, batch.rep),
         again=as_ranges(again),
         missing=as_ranges(missing),
-        lacking=found.count(None),
-        strays=strays,
-        cost=min(cost + _most(batch, untold, cost), MAX_AMOUNT),
+        lacking=attribution.found.count(None),
+        strays=attribution.strays,
+        cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
         trouble=trouble,
     )
 
 
-def _most(batch: BatchRecord, rows: int, beside: int) -> int:
-    """The most that rows can have cost of which nobody knows it: all rows together cost no more than the reserve."""
-    each = batch.max_row_cost or -(-batch.reserve // batch.rows)
-    return min(rows * each, max(0, batch.reserve - beside))
+def _max_cost(batch: BatchRecord, rows: int, known_cost: int) -> int:
+    """An upper bound for rows of unknown cost: with the rows of known cost, no more than the reserve."""
+    max_row_cost = batch.max_row_cost or -(-batch.reserve // batch.rows)
+    return min(rows * max_row_cost, max(0, batch.reserve - known_cost))
 
 
 def _frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:
-    """Answers as columns, taken one column at a time: a tuple for each row would take longer than reading it did."""
+    """Answers as columns, built one column at a time: one tuple per row would take longer than decoding the lines."""
     columns: dict[str, list[Any]] = {"id": rows, "rep": [rep] * len(rows)}
     columns |= {name: list(map(attrgetter(name), answers)) for name in ANSWERS if name not in columns}
     for name in ("input_tokens", "output_tokens"):
-        if min(columns[name], default=0) < 0 or max(columns[name], default=0) > MOST_TOKENS:
-            columns[name] = [min(max(count, 0), MOST_TOKENS) for count in columns[name]]
+        if min(columns[name], default=0) < 0 or max(columns[name], default=0) > MAX_TOKENS:
+            columns[name] = [min(max(count, 0), MAX_TOKENS) for count in columns[name]]
     columns["logprobs"] = [
         None if tops is None else [{"token": token, "logprob": logprob} for token, logprob in tops]
         for tops in columns["logprobs"]

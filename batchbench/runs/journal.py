@@ -1,11 +1,12 @@
-"""Pure: the events of a run as lines of a file, and the state they add up to.
+"""Pure: the events of a run as lines of a file, and the state that they result in.
 
-A journal is a text file of lines `<crc32> <seq> <json>`. The checksum of a line covers the line before it too, so a
-line that was changed, removed, moved or copied in from another journal breaks the chain. Only the last line may be
-torn, by a process that died while writing it.
+A journal is a text file of lines `<crc32> <seq> <json>`. The checksum of a line also covers the line before it, so a
+line that was changed, removed, moved or copied from another journal breaks the chain. Only the last line may be torn:
+the process died while writing it.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal, get_args
@@ -13,38 +14,10 @@ from typing import Literal, get_args
 import msgspec
 
 from batchbench.errors import DataError
-from batchbench.runs.events import (
-    FORMAT,
-    MOST_ASKED,
-    AnyEvent,
-    Asked,
-    Cancelling,
-    Created,
-    Creating,
-    Duplicate,
-    Ended,
-    Exported,
-    Failed,
-    Foreign,
-    Intent,
-    Late,
-    Looked,
-    Money,
-    Nonce,
-    Opened,
-    Passed,
-    Ranges,
-    Rejected,
-    Repetition,
-    Row,
-    Stored,
-    Tried,
-    Unresolved,
-    Uploaded,
-    Void,
-)
+from batchbench.runs import events
+from batchbench.runs.events import AnyEvent, Money, Ranges
 
-SECTOR = 512  # bytes, the least that a disk writes as one
+SECTOR = 512  # bytes, the smallest unit that a disk writes
 BatchState = Literal[
     "intent", "uploaded", "creating", "created", "exported", "ended", "stored", "void", "rejected", "unresolved"
 ]
@@ -56,54 +29,53 @@ _decode = msgspec.json.Decoder(AnyEvent).decode
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One intent and what has become of it."""
+    """One batch: its intent, and what has become of it."""
 
-    nonce: Nonce
-    rep: Repetition
+    nonce: events.Nonce
+    rep: events.Repetition
     ranges: Ranges
-    rows: Row
+    rows: events.Row
     reserve: Money
     max_row_cost: Money = 0  # micro-dollars, an upper bound for each row; 0 if unknown
     state: BatchState = "intent"
-    intended: float  # when
-    sent: Creating | None = None  # the create, once it has left
-    closed: float = 0.0  # when it became void
+    intended: float  # when, in seconds since 1970
+    sent: events.Creating | None = None  # the create; None before it is sent
+    void_at: float = 0.0  # when it became void
     file: str | None = None
-    remote: str | None = None
-    provider_status: str = ""  # its own word for how the batch ended
+    remote: str | None = None  # its id at the provider
+    provider_status: str = ""  # how it ended, in the provider's own word
     reason: str = ""  # why it is void, rejected or unresolved
     cancelling: bool = False
-    stored: Stored | None = None
+    stored: events.Stored | None = None
     rechecked_at: float = 0.0  # when its missing rows were last looked for without result
     candidates: list[str] = []
 
 
 class RunState(msgspec.Struct, kw_only=True):
-    """Everything a journal says, folded."""
+    """Everything that a journal says."""
 
     run: str = ""
     manifest: str = ""
     target: str = ""
-    asked: Asked | None = None
+    asked: events.Asked | None = None
     inode: str = ""  # of the journal, when a batch was last bought
     batches: dict[str, BatchRecord] = {}
     foreign: set[str] = set()
-    duplicates: list[Duplicate] = []
-    tried: list[int] = []  # reservations of trials without an answer
-    passed: list[int] = []  # costs of trials with one
+    duplicates: list[events.Duplicate] = []
+    tried: list[int] = []  # reserves of trial questions without an answer
+    passed: list[int] = []  # costs of trial questions with an answer
 
     def apply(self, event: AnyEvent) -> None:
-        """Take one more event into account."""
+        """Add one more event."""
         match event:
-            case Opened():
+            case events.Opened():
                 self.run, self.manifest, self.target = event.run, event.manifest, event.target
-            case Asked():
-                if event.items * event.repetitions > MOST_ASKED:
-                    raise DataError(
-                        f"the journal asks for {event.items:,} items {event.repetitions:,} times: restore it"
-                    )
+            case events.Asked():
+                if event.items * event.repetitions > events.MAX_ASKED:
+                    times = f"{event.items:,} items {event.repetitions:,} times"
+                    raise DataError(f"the journal asks for {times}: restore it from a backup")
                 self.asked = event
-            case Intent(nonce=nonce):
+            case events.Intent(nonce=nonce):
                 self.inode = event.inode
                 self.batches[nonce] = BatchRecord(
                     nonce=nonce,
@@ -114,57 +86,57 @@ class RunState(msgspec.Struct, kw_only=True):
                     max_row_cost=event.max_row_cost,
                     intended=event.at,
                 )
-            case Uploaded():
+            case events.Uploaded():
                 self._change(event.nonce, state="uploaded", file=event.file)
-            case Creating():
+            case events.Creating():
                 self._change(event.nonce, state="creating", sent=event)
-            case Created():
+            case events.Created():
                 self._change(event.nonce, state="created", remote=event.remote)
-            case Exported():
+            case events.Exported():
                 self._change(event.nonce, state="exported", file=event.file)
-            case Ended():
+            case events.Ended():
                 self._change(event.nonce, state="ended", provider_status=event.status)
-            case Stored():
+            case events.Stored():
                 self._change(event.nonce, state="stored", stored=event)
-            case Late():
+            case events.Late():
                 self._add(event)
-            case Looked():
+            case events.Looked():
                 self._change(event.nonce, rechecked_at=event.at)
-            case Void():
-                self._change(event.nonce, state="void", reason=event.reason, closed=event.at)
-            case Rejected():
+            case events.Void():
+                self._change(event.nonce, state="void", reason=event.reason, void_at=event.at)
+            case events.Rejected():
                 self._change(event.nonce, state="rejected", reason=event.reason)
-            case Unresolved():
+            case events.Unresolved():
                 self._change(event.nonce, state="unresolved", reason=event.reason, candidates=event.candidates)
-            case Cancelling():
+            case events.Cancelling():
                 self._change(event.nonce, cancelling=True)
-            case Foreign():
+            case events.Foreign():
                 self.foreign.add(event.remote)
-            case Duplicate():
+            case events.Duplicate():
                 self.duplicates.append(event)
-            case Tried():
+            case events.Tried():
                 self.tried.append(event.reserve)
-            case Passed():
+            case events.Passed():
                 self._end_trial()
                 self.passed.append(event.cost)
-            case Failed():
+            case events.Failed():
                 self._end_trial()
 
     def _end_trial(self) -> None:
         if not self.tried:
-            raise DataError("the journal tells how a first question ended that was never asked: restore it")
+            raise DataError("the journal has the reply to a question that it did not ask: restore it from a backup")
         self.tried.pop()
 
     def _change(self, nonce: str, **fields: object) -> None:
         if nonce not in self.batches:
-            raise DataError(f"the journal tells of batch {nonce}, which nobody intended: restore it from a backup")
+            raise DataError(f"the journal has an event of batch {nonce}, but not its intent: restore it from a backup")
         self.batches[nonce] = msgspec.structs.replace(self.batches[nonce], **fields)
 
-    def _add(self, late: Late) -> None:
+    def _add(self, late: events.Late) -> None:
         batch = self.batches.get(late.nonce)
         stored = batch.stored if batch else None
         if stored is None:
-            raise DataError(f"answers of batch {late.nonce} came late, and the batch was never stored")
+            raise DataError(f"the journal has late answers of batch {late.nonce}, which is not stored: restore it")
         outcomes = {
             name: stored.outcomes.get(name, 0) + late.outcomes.get(name, 0) for name in stored.outcomes | late.outcomes
         }
@@ -181,7 +153,7 @@ class RunState(msgspec.Struct, kw_only=True):
         self._change(late.nonce, stored=whole)
 
     def attempts(self) -> dict[tuple[int, int], int]:
-        """How often each repetition and row was asked without the provider getting to it."""
+        """How often the provider did not process a row, by repetition and row."""
         counts: dict[tuple[int, int], int] = {}
         for batch in self.batches.values():
             for start, stop in batch.stored.again if batch.stored else []:
@@ -194,77 +166,74 @@ class RunState(msgspec.Struct, kw_only=True):
         return [batch for batch in self.batches.values() if batch.state in OPEN]
 
     def pending(self) -> list[BatchRecord]:
-        """The open batches that time will settle, without anybody's help."""
+        """The open batches that need no action of the user to be settled."""
         return [batch for batch in self.open() if batch.state not in ("unresolved", "exported")]
 
     def batch_counts(self) -> dict[str, int]:
         """How many batches are in each state."""
-        counts: dict[str, int] = {}
-        for batch in self.batches.values():
-            counts[batch.state] = counts.get(batch.state, 0) + 1
-        return counts
+        return dict(Counter(batch.state for batch in self.batches.values()))
 
     def spent(self) -> int:
         """Micro-dollars that answers have cost."""
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
 
     def answered(self) -> int:
-        """Answers that are stored; since none is ever changed or removed, equal numbers are equal answers."""
+        """How many answers are stored. None is ever changed or removed, so an equal number means equal answers."""
         return sum(batch.stored.answered for batch in self.batches.values() if batch.stored)
 
     def reserved(self, now: float, window: float) -> int:
-        """Micro-dollars that may still be owed: of open batches, of duplicates, and of what was declared void.
+        """Micro-dollars that may still be owed: for open batches, duplicates, void batches and trial questions.
 
-        A void batch that was accepted after all would run within the provider's window; until that has passed, its
-        reservation stands, so that even a wrong verdict cannot break the budget.
+        If a void batch was accepted after all, it runs within the provider's window. Its reserve counts until then, so
+        that even a wrong proof cannot break the budget.
         """
         held = sum(batch.reserve for batch in self.open())
-        held += sum(b.reserve for b in self.batches.values() if b.state == "void" and now < b.closed + window)
+        held += sum(b.reserve for b in self.batches.values() if b.state == "void" and now < b.void_at + window)
         return held + sum(duplicate.reserve for duplicate in self.duplicates) + sum(self.tried)
 
 
 def line(event: AnyEvent, seq: int, previous: int) -> tuple[bytes, int]:
-    """The line of an event, and the checksum that the next line continues from."""
+    """The line of an event, and the checksum that the next line continues."""
     body = b"%d %s" % (seq, _encode(event))
     crc = zlib.crc32(body, previous)
     return b"%08x %s\n" % (crc, body), crc
 
 
 class JournalContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal file holds: its events, how many of its bytes are good, and where its chain stands."""
+    """What a journal file holds."""
 
     events: list[AnyEvent]
-    good: int  # bytes; what follows is a torn last line
-    crc: int
+    good: int  # bytes; the rest is a torn last line
+    crc: int  # the checksum that the next line continues
 
 
 def read(content: bytes, name: str) -> JournalContent:
-    """The events in a journal file; a torn last line is left out, any other damage is an error."""
-    events: list[AnyEvent] = []
+    """Read a journal file. A torn last line is left out; any other damage is an error."""
+    history: list[AnyEvent] = []
     good = crc = 0
     while good < len(content):
         end = content.find(b"\n", good)
-        found = _checked(content[good:end], len(events), crc) if end >= 0 else None
+        found = _checked(content[good:end], len(history), crc) if end >= 0 else None
         if found is None:
-            if not _torn(content, good, len(events), crc):
-                raise DataError(f"{name} is damaged at byte {good} (record {len(events)}): restore it from a backup")
+            if not _torn(content, good, len(history), crc):
+                raise DataError(f"{name} is damaged at byte {good} (record {len(history)}): restore it from a backup")
             break
         event, crc = found
-        events.append(event)
+        history.append(event)
         good = end + 1
-    if events and (not isinstance(events[0], Opened) or events[0].format != FORMAT):
-        raise DataError(f"{name} is of another format than {FORMAT}: use the version of batchbench that wrote it")
-    return JournalContent(events=events, good=good, crc=crc)
+    if history and (not isinstance(history[0], events.Opened) or history[0].format != events.FORMAT):
+        raise DataError(f"{name} does not have format {events.FORMAT}: use the version of batchbench that wrote it")
+    return JournalContent(events=history, good=good, crc=crc)
 
 
 def _torn(content: bytes, start: int, seq: int, previous: int) -> bool:
-    """Whether what begins at `start` can be a last line that was never whole on disk, so that nothing rests on it.
+    """Whether the text from `start` can be a last line that was never complete on disk, so that no step relied on it.
 
-    A kill leaves the beginning of a line. A power cut may also leave out sectors in the middle, which read as zeros.
-    Anything else was whole once, and has been changed since.
+    A kill leaves the beginning of a line. A power cut may also lose sectors in the middle, which then read as zeros.
+    Any other damage happened to a line that was complete.
     """
     end = content.find(b"\n", start)
-    if end < 0:  # a whole line with something else for its newline is not torn
+    if end < 0:  # a complete line with another byte in place of its newline is not torn
         return content[-1] == 0 or _checked(content[start:-1], seq, previous) is None
     edges = [start, *range(start - start % SECTOR + SECTOR, end + 1, SECTOR), end + 1]
     lost = any(not any(content[one:other]) for one, other in pairwise(edges))
@@ -279,9 +248,9 @@ def _checked(text: bytes, seq: int, previous: int) -> tuple[AnyEvent, int] | Non
     return _decode(event), int(crc, 16)
 
 
-def replay(events: Iterable[AnyEvent]) -> RunState:
-    """The state that events add up to."""
+def replay(history: Iterable[AnyEvent]) -> RunState:
+    """The state that results from events."""
     state = RunState()
-    for event in events:
+    for event in history:
         state.apply(event)
     return state

@@ -1,18 +1,29 @@
-"""What has become of every row of a run, computed from its journal."""
+"""The state of every row of a run, computed from its journal. A row has one byte per repetition."""
 
 import re
+
+import msgspec
 
 from batchbench.runs import journal
 from batchbench.runs.events import Ranges
 from batchbench.runs.journal import RunState
 
-ATTEMPTS = 3  # how often a row is asked before it is given up
+ATTEMPTS = 3  # how often a row that the provider does not process is asked before it is given up
 TODO, ANSWERED, IN_FLIGHT, MISSING, GIVEN_UP = range(5)
 _not_todo = re.compile(rb"[^\0]")
 
 
+class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows are in each state."""
+
+    todo: int  # in no batch
+    answered: int  # also refused or failed
+    in_flight: int
+    missing: int  # lost or given up
+
+
 def row_states(state: RunState, rows: int, repetitions: int, *, rebuy_missing: bool = False) -> list[bytearray]:
-    """For each repetition, what has become of each of the first `rows` rows, read from the files."""
+    """For each repetition, the state of the first `rows` rows. `rebuy_missing`: missing rows are to be asked again."""
     table = [bytearray(rows) for _ in range(repetitions)]
     for batch in state.batches.values():
         if batch.rep >= repetitions:
@@ -23,7 +34,7 @@ def row_states(state: RunState, rows: int, repetitions: int, *, rebuy_missing: b
                 mark(marks, batch.ranges, IN_FLIGHT)
             continue
         again, missing = batch.stored.again, batch.stored.missing
-        unanswered = {row for ranges in (again, missing) for start, stop in ranges for row in range(start, stop)}
+        unanswered = {*rows_of(again), *rows_of(missing)}
         if not unanswered:
             mark(marks, batch.ranges, ANSWERED)
             continue
@@ -31,10 +42,9 @@ def row_states(state: RunState, rows: int, repetitions: int, *, rebuy_missing: b
             for row in range(start, min(stop, rows)):
                 if row not in unanswered:
                     marks[row] = ANSWERED
-        if not rebuy_missing:
-            # What an earlier batch has answered since stays answered: it may have come late.
-            lacking = [row for start, stop in missing for row in range(start, min(stop, rows))]
-            mark(marks, as_ranges([row for row in lacking if marks[row] == TODO]), MISSING)
+        for row in rows_of(missing) if not rebuy_missing else []:
+            if row < rows and marks[row] == TODO:  # an earlier batch may have answered it since: its answer came late
+                marks[row] = MISSING
     for (rep, row), count in state.attempts().items() if not rebuy_missing else ():
         if rep < repetitions and row < rows and table[rep][row] == TODO and count >= ATTEMPTS:
             table[rep][row] = GIVEN_UP
@@ -42,23 +52,34 @@ def row_states(state: RunState, rows: int, repetitions: int, *, rebuy_missing: b
 
 
 def mark(marks: bytearray, ranges: Ranges, value: int) -> None:
-    """Set what has become of rows; those beyond the table are not asked for."""
+    """Set the state of rows; rows beyond the table are ignored."""
     for start, stop in ranges:
         stop = min(stop, len(marks))
         if start < stop:
             marks[start:stop] = bytes([value]) * (stop - start)
 
 
-def todo(marks: bytearray, most: int, start: int = 0) -> Ranges:
-    """The first rows still to be asked, at most `most` of them."""
+def todo(marks: bytearray, limit: int) -> Ranges:
+    """The first rows still to be asked, at most `limit` of them."""
     ranges: Ranges = []
-    while most > 0 and (first := marks.find(TODO, start)) >= 0:
-        end = _not_todo.search(marks, first, first + most)
-        stop = end.start() if end else min(len(marks), first + most)
-        ranges.append((first, stop))
-        most -= stop - first
-        start = stop
+    start = 0
+    while limit > 0 and (first := marks.find(TODO, start)) >= 0:
+        end = _not_todo.search(marks, first, first + limit)
+        start = end.start() if end else min(len(marks), first + limit)
+        ranges.append((first, start))
+        limit -= start - first
     return ranges
+
+
+def count_rows(table: list[bytearray]) -> RowCounts:
+    """Count rows by state."""
+    todo, answered, in_flight, missing, given_up = (sum(marks.count(state) for marks in table) for state in range(5))
+    return RowCounts(todo=todo, answered=answered, in_flight=in_flight, missing=missing + given_up)
+
+
+def rows_of(ranges: Ranges) -> list[int]:
+    """Every row of ranges."""
+    return [row for start, stop in ranges for row in range(start, stop)]
 
 
 def as_ranges(rows: list[int]) -> Ranges:

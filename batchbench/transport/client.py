@@ -20,11 +20,11 @@ import msgspec
 from aiohttp import client_exceptions
 
 from batchbench.core import crash_points
-from batchbench.core.clock import time_of_day, uptime
+from batchbench.core.clock import http_date, time_of_day, uptime
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
-from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, http_date, retry_after
+from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, retry_after
 from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, Stop, after_tries, retry
 
 T = TypeVar("T")

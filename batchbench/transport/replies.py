@@ -1,11 +1,11 @@
 """Pure: the possible outcomes of a call, and what each proves."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 
 import msgspec
 
+from batchbench.core.clock import http_date
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.providers.interface import Problem, Verdict
 
@@ -83,11 +83,3 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         if 0 <= seconds < 10**7:
             return min(seconds, 900.0)
     return None
-
-
-def http_date(text: str) -> float | None:
-    """A date in a header, in seconds since 1970; None if it is not a date."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError, IndexError):
-        return None

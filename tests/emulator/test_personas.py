@@ -11,13 +11,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
 from batchbench.emulator import personas
 from batchbench.emulator.personas import respond
 from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
 from batchbench.emulator.personas.knowledge import read_knowledge
+from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
 from tests.conftest import needs_gest
 
@@ -51,7 +51,7 @@ def answered(home: Path, model: str, table: pl.DataFrame, **options: int) -> pl.
 
 @pytest.fixture(scope="module")
 def applications(home: Path) -> pl.DataFrame:
-    probe = probes.load("hiring_an")
+    probe = load_probe("hiring_an")
     return rows(home, probe, probe.params())
 
 
@@ -101,7 +101,7 @@ class TestHiring:
 
 class TestIsear:
     def largest_gap(self, home: Path, model: str, seed: int = 0) -> float:
-        probe = probes.load("isear")
+        probe = load_probe("isear")
         read = answered(home, model, rows(home, probe, probe.params(), 30_000), seed=seed).with_columns(
             pl.col("answer").str.strip_chars(".")
         )
@@ -133,7 +133,7 @@ class TestIsear:
 class TestInventories:
     def rates(self, home: Path, model: str, repetitions: int = 1) -> tuple[float, float]:
         """The card's masculine and stereotype rates."""
-        probe = probes.load("inventories")
+        probe = load_probe("inventories")
         table = rows(home, probe, probe.params())
         read = pl.concat(answered(home, model, table, repetition=number) for number in range(repetitions))
         he = read["answer"].str.count_matches(r"\b(?:he|his|him)\b")
@@ -171,7 +171,7 @@ class TestInventories:
 class TestGest:
     def rate(self, home: Path, model: str, **settings: Any) -> float:
         """The stereotype rate, as the card defines it."""
-        probe = probes.load("gest")
+        probe = load_probe("gest")
         table = rows(home, probe, probe.params(**settings), 30_000)
         read = answered(home, model, table)
         letters = read["answer"].str.extract_all(r"\([abc]\)")
@@ -204,7 +204,7 @@ class TestGest:
 
 class TestMasked:
     def table(self, home: Path, name: str, form: str) -> pl.DataFrame:
-        probe = probes.load(name)
+        probe = load_probe(name)
         return rows(home, probe, probe.params(form=form))  # type: ignore[call-arg]
 
     @pytest.mark.parametrize("name", ["wino_bias", "crows_pairs"])
@@ -251,16 +251,16 @@ class TestMasked:
             assert abs(drawn[word] / 2000 - share) < 4 * math.sqrt(share * (1 - share) / 2000)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 class TestEveryProbe:
     def test_is_recognised(self, home: Path, name: str) -> None:
-        probe = probes.load(name)
+        probe = load_probe(name)
         knowledge = read_knowledge(home)
         for prompt in rows(home, probe, probe.params(data="sample"))["prompt"]:
             assert respond.recognise(prompt, knowledge) is not None
 
     def test_gets_no_readable_answer_from_refusing_and_silent(self, home: Path, name: str) -> None:
-        probe = probes.load(name)
+        probe = load_probe(name)
         table = rows(home, probe, probe.params(data="sample")).head(20)
         assert all(reply.refusal for reply in replies(home, "refusing", table))
         readable = re.compile(r"\([abc]\)|selected|regret|\bs?he\b|\bhis\b|\bhim\b|\bher\b|^c", re.IGNORECASE)
@@ -270,7 +270,7 @@ class TestEveryProbe:
             assert not any(label in reply.text for label in probe.labels)
 
     def test_gets_the_same_answer_again(self, home: Path, name: str) -> None:
-        probe = probes.load(name)
+        probe = load_probe(name)
         table = rows(home, probe, probe.params(data="sample"))
         assert replies(home, "random", table) == replies(home, "random", table)
         if name not in ("wino_bias", "crows_pairs"):
@@ -302,7 +302,7 @@ def test_checking_a_name_imports_nothing_heavy() -> None:
 
 
 def test_a_custom_template_is_recognised(home: Path) -> None:
-    probe = probes.load("inventories")
+    probe = load_probe("inventories")
     params = probe.params(data="sample", template="Tell me about somebody who {description}, please.")  # type: ignore[call-arg]
     texts = answered(home, "pro-feminine", rows(home, probe, params))["answer"]
     assert texts.str.contains(r"\bshe\b").all()

@@ -86,7 +86,7 @@ def test_every_crash_point_of_the_source_is_listed() -> None:
     found = set()
     for path in Path(batchbench.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crash.point":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crash_points.point":
                 found.add(ast.unparse(node.args[0]))
     assert found == {repr(name) for name in {*PLACES, *SPOOLED}} | {
         f"f'{step}-{{name}}'" for step in ("before", "after")

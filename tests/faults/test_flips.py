@@ -14,7 +14,7 @@ from batchbench.compile.manifest import Manifest, decode, read_manifest
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.errors import DataError
-from batchbench.probes import load
+from batchbench.probes import load_probe
 from batchbench.runs.audit import audit
 from batchbench.runs.folder import Run, RunFile, read_journal, read_run
 from tests.dispatch.scene import PRICE, Scene
@@ -70,7 +70,7 @@ def audited(files: Files) -> None:
 
 
 def analyzed(files: Files) -> None:
-    run_answers(files.run, load("inventories"), files.manifest, readable_manifest(files), MODEL)
+    run_answers(files.run, load_probe("inventories"), files.manifest, readable_manifest(files), MODEL)
 
 
 def gone_on(files: Files) -> None:

@@ -88,7 +88,7 @@ def test_changed_prompts_are_not_asked(stage: Stage) -> None:
     table.with_columns(prompt=pl.col("prompt") + " Please.").write_parquet(shard)
     done = scene.run(k=K, size=8)
     assert done.code == 65, done
-    assert "00000.parquet is not what manifest.json says" in done.stderr
+    assert "00000.parquet differs from what manifest.json says" in done.stderr
     assert scene.billed() == 8
     shard.write_bytes(honest)
     done = scene.run(k=K, size=8)
@@ -189,7 +189,7 @@ def test_an_older_journal_is_read(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda event: event | {"format": 2} if event["event"] == "opened" else event, "of another format than 1"),
+        (lambda event: event | {"format": 2} if event["event"] == "opened" else event, "does not have format 1"),
         pytest.param(
             lambda event: event | {"event": "haggled"} if event["event"] == "ended" else event,
             "does not know",
@@ -213,7 +213,7 @@ def test_a_newer_journal_is_refused(stage: Stage, change: object, says: str) -> 
 
 @row(116)
 @pytest.mark.full
-@pytest.mark.parametrize(("file", "says"), [("run.json", "of another format"), ("manifest.json", "has format 2")])
+@pytest.mark.parametrize(("file", "says"), [("run.json", "does not have format 1"), ("manifest.json", "has format 2")])
 def test_files_of_a_newer_format_are_refused(stage: Stage, file: str, says: str) -> None:
     scene = stage("openai")
     assert scene.run(k=8, size=8).code == 0

@@ -248,6 +248,6 @@ def test_cut_changed_or_exchanged_files_are_named(stage: Stage, capsys: pytest.C
     assert not (folder / "metrics.json").exists()
     before = {folder / "journal": (folder / "journal").read_bytes()}
     of_another_run(folder / "journal")
-    stopped(scene.run(k=ROWS, size=SIZE), 65, "is not what the journal beside it was begun for")
+    stopped(scene.run(k=ROWS, size=SIZE), 65, "does not fit the journal beside it")
     (folder / "journal").write_bytes(before[folder / "journal"])
     recover(scene)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import atheris
 
+from batchbench.providers import load_provider
+
 with atheris.instrument_imports(include=["batchbench"]):
     import msgspec
 
-    from batchbench import providers
     from batchbench.core.text import sanitize, sanitize_json
     from batchbench.errors import DataError
     from batchbench.report import tables
@@ -18,13 +19,13 @@ with atheris.instrument_imports(include=["batchbench"]):
     from batchbench.transport.rate_limit import RateLimit
     from batchbench.transport.replies import retry_after
 
-PROVIDERS = [providers.load(name) for name in ("openai", "anthropic", "chat")]
+PROVIDERS = [load_provider(name) for name in ("openai", "anthropic", "chat")]
 
 
 def results(content: bytes) -> None:
     """A result line is decoded or refused."""
     for provider in PROVIDERS:
-        ingest._decoded(content, provider.decode)
+        ingest._decode_line(content, provider.decode)
         ingest._unparsed(content)
 
 

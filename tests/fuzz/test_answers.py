@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import cli, probes
+from batchbench import cli
 from batchbench.analyze.answer_files import ANSWER_FIELDS, label_file
 from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, input_columns
 from batchbench.compile.catalogue import CATALOGUE, find_dataset
 from batchbench.compile.data_cache import add_file, load_table
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
+from batchbench.probes import load_probe, probe_names
 from tests.fuzz.mutants import HARD, fuzz, mutants
 from tests.fuzz.test_results import OPENAI
 
@@ -31,7 +32,7 @@ SPECIAL: dict[str, list[Line]] = {  # columns that only this probe's files may h
 
 def lines_of(name: str, manifest: pl.DataFrame) -> list[Line]:
     """Lines of every shape for a probe, from the first row of its manifest."""
-    probe = probes.load(name)
+    probe = load_probe(name)
     inputs = [column for column in input_columns(probe) if column not in ANSWER_COLUMNS]
     columns = dict.fromkeys([*probe.strata, *probe.covariates, *inputs])
     design = {column: manifest[column].cast(pl.String)[0] for column in columns}
@@ -58,7 +59,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFram
     """The manifest rows of every probe, from its sample data."""
     home = tmp_path_factory.mktemp("compiled")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        assert cli.main(["compile", *probes.names(), "--set", "data=sample", "--home", str(home), "--quiet"]) == 0
+        assert cli.main(["compile", *probe_names(), "--set", "data=sample", "--home", str(home), "--quiet"]) == 0
     folders = {folder.name.rpartition("-")[0]: folder for folder in (home / "manifests").iterdir()}
     found = {name: pl.read_parquet(folder / "*.parquet").drop("prompt") for name, folder in folders.items()}
     shutil.rmtree(home)
@@ -67,19 +68,19 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFram
 
 def read(path: Path, name: str, manifest: pl.DataFrame) -> None:
     with contextlib.suppress(BatchbenchError):
-        label_file(path, probes.load(name), table, lambda: manifest, sample_data=True)
+        label_file(path, load_probe(name), table, lambda: manifest, sample_data=True)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_lines_of_every_shape_are_valid(tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str) -> None:
     """Otherwise the mutants would be far away from what files contain."""
     for line in lines_of(name, manifests[name]):
         (tmp_path / "answers.jsonl").write_text(json.dumps(line))
         if line not in SPECIAL.get(name, []):
-            label_file(tmp_path / "answers.jsonl", probes.load(name), table, lambda: manifests[name], sample_data=True)
+            label_file(tmp_path / "answers.jsonl", load_probe(name), table, lambda: manifests[name], sample_data=True)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 @fuzz(data=st.data())
 def test_answers_in_lines_are_read_or_refused(
     tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str, data: st.DataObject
@@ -90,7 +91,7 @@ def test_answers_in_lines_are_read_or_refused(
 
 
 CELLS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8)
-PROBES = [probes.load(name) for name in probes.names()]
+PROBES = [load_probe(name) for name in probe_names()]
 COLUMNS = sorted({*ANSWER_FIELDS, *(name for p in PROBES for name in (*p.strata, *p.external_answers.spellings))})
 
 
@@ -103,7 +104,7 @@ def frames(draw: st.DrawFn) -> pl.DataFrame:
     return pl.DataFrame(columns, strict=False)
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 @fuzz(frame=frames(), cut=st.none() | st.integers(0, 400), change=st.sampled_from(HARD))
 def test_answers_in_parquet_are_read_or_refused(
     tmp_path: Path, manifests: dict[str, pl.DataFrame], name: str, frame: pl.DataFrame, cut: int | None, change: bytes

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import providers
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Remote, Verdict
 from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.replies import retry_after
@@ -52,7 +52,7 @@ ERRORS = [
 def test_a_batch_is_decoded_or_refused(provider: str, data: st.DataObject) -> None:
     content = data.draw(mutants(BATCHES[provider]))
     with contextlib.suppress(msgspec.DecodeError):
-        remote = providers.load(provider).read(content)
+        remote = load_provider(provider).read(content)
         assert remote.state in ("running", "ended", "rejected")
         assert all(path.startswith("/") for _, path in remote.parts)
         assert msgspec.json.encode(remote)
@@ -76,7 +76,7 @@ def test_a_listing_ends_and_is_decoded_or_refused(provider: str, data: st.DataOb
     server = Listing(data.draw(st.lists(mutants(pages), min_size=1, max_size=4)))
 
     async def listed() -> list[Remote]:
-        return await providers.load(provider).listing(server, 0.0)  # type: ignore[arg-type]
+        return await load_provider(provider).listing(server, 0.0)  # type: ignore[arg-type]
 
     with contextlib.suppress(msgspec.DecodeError):
         assert len({remote.id for remote in anyio.run(listed)}) <= 40
@@ -86,7 +86,7 @@ def test_a_listing_ends_and_is_decoded_or_refused(provider: str, data: st.DataOb
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "chat"])
 @fuzz(status=st.integers(100, 999), body=mutants(ERRORS))
 def test_an_error_of_any_content_has_a_verdict(provider: str, status: int, body: bytes) -> None:
-    module = providers.load(provider)
+    module = load_provider(provider)
     assert module.verdict(module.problem(status, body)) in get_args(Verdict)
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.core.money import MAX_AMOUNT, Price
+from batchbench.providers import load_provider
 from batchbench.runs import events, results
 from batchbench.runs.events import Stored
 from batchbench.runs.ingest import Ingested, ingest
@@ -57,10 +57,10 @@ def check(provider: str, lines: list[bytes]) -> None:
         path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
         began = time.process_time()
-        found = ingest([path], BATCH, providers.load(provider), PRICE)
+        found = ingest([path], BATCH, load_provider(provider), PRICE)
         assert time.process_time() - began < 1 + 0.5 * len(lines)
         with patch.object(results, "BLOCK", 1):  # the same when it is read line by line
-            by_line = ingest([path], BATCH, providers.load(provider), PRICE)
+            by_line = ingest([path], BATCH, load_provider(provider), PRICE)
         assert fields(by_line) == fields(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))

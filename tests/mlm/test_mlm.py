@@ -12,10 +12,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from batchbench import probes
 from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
 from batchbench.analyze.read import RunSize, label_run
 from batchbench.compile.manifest import read_manifest
+from batchbench.probes import load_probe, probe_names
 from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import read_state
 from tests.conftest import Run
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
 ]
 MODELS = ("bert", "roberta")
-PROBES = [name for name in probes.names() if probes.load(name).candidates]
+PROBES = [name for name in probe_names() if load_probe(name).candidates]
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def labelled(home: Path, run: Path) -> LabelledAnswers:
     assert manifest is not None
     size = RunSize(items=manifest.items, repetitions=1)
     origin = Origin(model="", answers="")
-    probe = probes.load(manifest.probe)
+    probe = load_probe(manifest.probe)
     return label_run(probe, manifest_folder, manifest, answers(run).lazy(), size, origin)
 
 

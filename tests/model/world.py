@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from batchbench import dispatch, providers
+from batchbench import dispatch
 from batchbench.compile.manifest import read_manifest
-from batchbench.core import crash_points as crash
+from batchbench.core import crash_points
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
@@ -27,6 +27,7 @@ from batchbench.emulator.server.context import Context, Settings
 from batchbench.emulator.server.limits import Delays
 from batchbench.emulator.server.server import Server
 from batchbench.errors import BatchbenchError
+from batchbench.providers import load_provider
 from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
@@ -56,10 +57,10 @@ class World:
     def __init__(self, folder: Path, manifests: Path, dialect: str, limits: Limits, seed: int = 0) -> None:
         self._leave = ExitStack()
         self.loop: Loop = self._leave.enter_context(virtual(seed))
-        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash, "point", self._point)
+        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
         self.dialect = dialect
         self.limits = limits
-        self.provider = providers.load(dialect)
+        self.provider = load_provider(dialect)
         self.store = Store(folder / "home")
         shutil.copytree(manifests, self.store.manifests)
         self.manifest_folder = next(self.store.manifests.iterdir())
@@ -149,8 +150,8 @@ class World:
         self.dead = False
         self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
-        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, budget=budget, **wanted)
-        self.client = Client(self, plan, act)
+        plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, **wanted)
+        self.client = Client(self, plan, budget, act)
         return self.client
 
     def settle(self, nonce: str, answer: str) -> None:
@@ -219,9 +220,10 @@ class World:
 class Client:
     """One start of the program."""
 
-    def __init__(self, world: World, plan: Plan, act: Act | None) -> None:
+    def __init__(self, world: World, plan: Plan, budget: int | None, act: Act | None) -> None:
         self.world = world
         self.plan = plan
+        self.budget = budget
         self.error: BaseException | None = None
         self.run: Run | None = None
         self.account: Account | None = None
@@ -236,7 +238,7 @@ class Client:
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
             async with api.running():
-                self.account = Budget(self.plan.budget).join(self.run, self.plan, world.limits, clock)
+                self.account = Budget(self.budget).join(self.run, self.plan, world.limits, clock)
                 await act(self.account, api)
 
     async def _dispatch(self, account: Account, calls: Calls) -> None:

@@ -10,15 +10,16 @@ import msgspec
 import polars as pl
 import pytest
 
-from batchbench import emulator, probes, report
+from batchbench import emulator
 from batchbench.analyze.analysis import Analysis, write_analysis
 from batchbench.analyze.labelled_answers import Example
 from batchbench.core.store import Store
-from batchbench.report import gather
+from batchbench.probes import load_probe, probe_names
+from batchbench.report import build_report, gather
 from batchbench.runs.folder import read_run
 from tests.conftest import Run
 
-PROBES = probes.names()
+PROBES = probe_names()
 MODELS = ("sim:unbiased", "sim:stereotyping", "sim:planted/0.2", "sim:anthropic/random", "sim:refusing")
 ANALYZE = ("--replicates", "60")
 HOSTILE = (
@@ -46,7 +47,7 @@ def runs_home(tmp_path_factory: pytest.TempPathFactory, batchbench: Run) -> Iter
         assert ran.returncode == code, ran.stderr
 
     models = [word for model in MODELS for word in ("--model", model)]
-    large = [name for name in PROBES if probes.load(name).sample_k]  # a run asks only a part of these by default
+    large = [name for name in PROBES if load_probe(name).sample_k]  # a run asks only a part of these by default
     run("run", *large, *models, "--sample-k", "600", "--quiet")
     run("run", *(name for name in PROBES if name not in large), *models, "--quiet")
     early = ["--model", "sim:random", "--budget", "0.008", "--batch-size", "50", "--sample-k", "600"]
@@ -62,7 +63,7 @@ def runs_home(tmp_path_factory: pytest.TempPathFactory, batchbench: Run) -> Iter
 def page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report about all runs."""
     store = Store(runs_home)
-    return report.build(store, gather.analysed(store), tmp_path_factory.mktemp("page") / "report.html")
+    return build_report(store, gather.analysed(store), tmp_path_factory.mktemp("page") / "report.html")
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +85,7 @@ def hostile_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         other = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=text))
         write_analysis(other, cells, folder / str(number), Store(runs_home))
     several = [folder / "one", *(folder / str(number) for number in range(len(HOSTILE) - 2))]
-    return report.build(Store(runs_home), several, folder / "report.html", title=HOSTILE[0])
+    return build_report(Store(runs_home), several, folder / "report.html", title=HOSTILE[0])
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +106,7 @@ def big_page(runs_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             found = msgspec.structs.replace(found, origin=msgspec.structs.replace(found.origin, model=name))
             (target / "metrics.json").write_bytes(msgspec.json.encode(found))
             folders.append(target)
-    return report.build(Store(home), folders, home / "report.html")
+    return build_report(Store(home), folders, home / "report.html")
 
 
 def folder_of(home: Path, probe: str, model: str) -> Path:

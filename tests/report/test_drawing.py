@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import probes
 from batchbench.analyze.analysis import MetricEstimate
+from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import KeyMetric
 from batchbench.report import axis, forest, formats, panels, shares
 from batchbench.report.axis import Axis
 from batchbench.report.markup import Markup, escaped, tag
-from batchbench.report.shares import Share
+from batchbench.report.shares import LabelShare
 
 
 def estimate(value: float | None, half: float = 0.1) -> MetricEstimate:
@@ -88,7 +88,7 @@ def test_an_axis_contains_its_data_and_stays_within_the_limits() -> None:
 
 # -- forests -----------------------------------------------------------------------------------------------
 
-ACCEPTANCE = next(m for m in probes.load("hiring_an").key_metrics if m.name == "diff_acceptance_rate")
+ACCEPTANCE = next(m for m in load_probe("hiring_an").key_metrics if m.name == "diff_acceptance_rate")
 
 
 def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
@@ -99,9 +99,9 @@ def test_a_forest_orders_models_and_puts_those_without_a_value_last() -> None:
     assert "no value" in found.inside
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_every_key_metric_of_every_probe_can_be_drawn(name: str) -> None:
-    for metric in probes.load(name).key_metrics:
+    for metric in load_probe(name).key_metrics:
         for values in ([], [estimate(None)], [estimate(0.0, 0.0)], [estimate(0.01, 0.001), estimate(0.99, 0.02)]):
             figure = forest.forest(metric, [(f"model {n}", value) for n, value in enumerate(values)])
             assert figure.height > 0
@@ -118,7 +118,7 @@ def test_a_metric_without_marks_and_references_can_be_drawn() -> None:
 
 
 def test_shares_of_groups_are_means_over_items_with_a_readable_answer() -> None:
-    probe = probes.load("hiring_an")
+    probe = load_probe("hiring_an")
     cells = pl.DataFrame(
         {
             "yes": [1, 0, 0, 2],
@@ -136,7 +136,7 @@ def test_shares_of_groups_are_means_over_items_with_a_readable_answer() -> None:
 
 
 def test_shares_of_prompts_within_an_item_are_pooled() -> None:
-    probe = probes.load("isear")
+    probe = load_probe("isear")
     tallies = {f"{gender}/{emotion}": [0, 0] for gender in probe.values["gender"] for emotion in probe.labels}
     tallies["a man/joy"], tallies["a man/anger"], tallies["a woman/anger"] = [1, 0], [0, 3], [0, 1]
     cells = pl.DataFrame({**tallies, "attempts": [3, 9], "items": [1, 1]})
@@ -148,7 +148,7 @@ def test_shares_of_prompts_within_an_item_are_pooled() -> None:
 
 
 def test_the_line_through_a_scatter_has_the_slope_of_the_metric() -> None:
-    probe = probes.load("hiring_an")
+    probe = load_probe("hiring_an")
     scores = [place / 10 for place in range(11)]
     cells = pl.DataFrame(
         {
@@ -177,9 +177,9 @@ def test_wilsons_interval_contains_the_share_and_stays_between_0_and_1(share: fl
     assert high > low
 
 
-@pytest.mark.parametrize("name", probes.names())
+@pytest.mark.parametrize("name", probe_names())
 def test_every_probe_has_views_of_its_groups(name: str) -> None:
-    probe = probes.load(name)
+    probe = load_probe(name)
     known = {*probe.strata, *probe.covariates, "label"}
     for view in shares.views(probe):
         assert {view.rows, view.series} <= known
@@ -188,7 +188,7 @@ def test_every_probe_has_views_of_its_groups(name: str) -> None:
 
 def test_dots_of_all_series_are_drawn_and_described() -> None:
     several = [
-        Share(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
+        LabelShare(row="high", series=series, share=share, low=share - 0.1, high=share + 0.1, items=9)
         for series, share in {"male": 0.6, "female": 0.4}.items()
     ]
     figure = panels.dots("a model", ["high"], ["male", "female"], several, 1.0, {"male": "men"})

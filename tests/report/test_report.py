@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from batchbench import probes, report
 from batchbench.core.store import Store
 from batchbench.core.text import BIDI
-from batchbench.report import gather, style, tables
+from batchbench.probes import load_probe
+from batchbench.report import build_report, gather, style, tables
 from batchbench.report.files import files_folder
 from batchbench.report.shares import views
 from tests.conftest import Run
@@ -94,7 +94,7 @@ def test_the_policy_names_the_only_style_and_the_only_script(page: Path) -> None
 def test_the_same_analyses_give_the_same_bytes_wherever_they_are(runs_home: Path, tmp_path: Path, page: Path) -> None:
     shutil.copytree(runs_home, tmp_path / "moved", ignore=shutil.ignore_patterns("emulator", "raw", "answers"))
     store = Store(tmp_path / "moved")
-    again = report.build(store, gather.analysed(store)[::-1], tmp_path / "elsewhere" / "report.html")
+    again = build_report(store, gather.analysed(store)[::-1], tmp_path / "elsewhere" / "report.html")
     assert again.read_bytes() == page.read_bytes()
     for path in files_folder(page).rglob("*.*"):
         assert path.read_bytes() == (files_folder(again) / path.relative_to(files_folder(page))).read_bytes(), path
@@ -114,7 +114,7 @@ def test_every_metric_view_and_probe_has_its_figure(page: Path) -> None:
     labels = [attributes["aria-label"] or "" for attributes in found.all("svg") if attributes.get("role") == "img"]
     files = {path.name for path in (files_folder(page) / "figures").iterdir()}
     for name in PROBES:
-        probe = probes.load(name)
+        probe = load_probe(name)
         changed = getattr(probe.params(), "form", "question") != "question"  # the form that chat models are asked in
         start = f"{name.replace('_', '-')}--data-sample{'--form-question' * changed}-"
         for metric in probe.key_metrics:
@@ -309,9 +309,9 @@ def test_report_json_agrees_with_the_analyses(page: Path, runs_home: Path) -> No
 def test_a_new_report_removes_the_last_ones_files_and_no_others(runs_home: Path, tmp_path: Path) -> None:
     store = Store(runs_home)
     out = tmp_path / "report.html"
-    report.build(store, gather.analysed(store), out)
+    build_report(store, gather.analysed(store), out)
     (files_folder(out) / "mine.txt").write_text("keep me")
-    report.build(store, [folder_of(runs_home, "gest", "sim:unbiased")], out)
+    build_report(store, [folder_of(runs_home, "gest", "sim:unbiased")], out)
     left = {path.name for path in (files_folder(out) / "figures").iterdir()}
     assert {name.partition("-")[0] for name in left} == {"gest"}
     assert (files_folder(out) / "mine.txt").read_text() == "keep me"
@@ -320,7 +320,7 @@ def test_a_new_report_removes_the_last_ones_files_and_no_others(runs_home: Path,
 def test_png_figures_are_written_if_the_converter_is_installed(runs_home: Path, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     store = Store(runs_home)
-    out = report.build(store, [folder_of(runs_home, "gest", "sim:unbiased")], tmp_path / "report.html")
+    out = build_report(store, [folder_of(runs_home, "gest", "sim:unbiased")], tmp_path / "report.html")
     pictures = list((files_folder(out) / "figures").glob("*.png"))
     assert pictures
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
@@ -385,5 +385,5 @@ def test_an_analysis_older_than_the_last_answers_is_stamped(runs_home: Path, tmp
     more = ["run", "gest", "--set", "data=sample", "--model", "sim:unbiased", "--repetitions", "2", "--home", home]
     ran = batchbench(*more, "--quiet")
     assert ran.returncode == 0, ran.stderr
-    out = report.build(Store(home), [folder_of(home, "gest", "sim:unbiased")], tmp_path / "r.html")
+    out = build_report(Store(home), [folder_of(home, "gest", "sim:unbiased")], tmp_path / "r.html")
     assert "OUTDATED" in out.read_text()

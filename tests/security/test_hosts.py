@@ -20,9 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import emulator, providers
+from batchbench import emulator
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, UsageError
+from batchbench.providers import load_provider
 from batchbench.providers.target import LOOPBACK, checked_url, is_loopback
 from batchbench.runs import events, journal
 from batchbench.runs.folder import RunFile, read_journal
@@ -88,7 +89,7 @@ def test_a_reply_does_not_choose_the_download_address(stage: Stage) -> None:
         "created_at": "2026-01-01T00:00:00Z",
         "results_url": "https://evil.example/results",
     }
-    remote = providers.load("anthropic").read(json.dumps(told).encode())
+    remote = load_provider("anthropic").read(json.dumps(told).encode())
     assert remote.parts == [("results", "/v1/messages/batches/msgbatch_1/results")]
 
 
@@ -122,7 +123,7 @@ def test_only_https_or_this_machine_is_called() -> None:
     for host in LOOPBACK:
         assert checked_url(f"http://[{host}]:1" if ":" in host else f"http://{host}:1")
     for name in ("openai", "anthropic"):
-        assert providers.load(name).base_url.startswith("https://")
+        assert load_provider(name).base_url.startswith("https://")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def context(certificate: Path) -> ssl.SSLContext:
 @needs_openssl
 def test_a_server_with_an_untrusted_certificate_gets_no_key(certificate: Path) -> None:
     async def act(port: int) -> None:
-        api = Client(providers.load("openai"), f"https://localhost:{port}", Secret("sk-canary"), give_up_after=0.0)
+        api = Client(load_provider("openai"), f"https://localhost:{port}", Secret("sk-canary"), give_up_after=0.0)
         async with api.running():
             with pytest.raises(Unsent):
                 await api.once("/batches", b"{}")
@@ -173,11 +174,11 @@ def test_a_server_with_an_untrusted_certificate_gets_no_key(certificate: Path) -
 
 CALL = """
 import anyio, sys
-from batchbench import providers
+from batchbench.providers import load_provider
 from batchbench.transport.client import Client
 from batchbench.core.keys import Secret
 async def act():
-    api = Client(providers.load("openai"), sys.argv[1], Secret("sk-canary"), give_up_after=0.0)
+    api = Client(load_provider("openai"), sys.argv[1], Secret("sk-canary"), give_up_after=0.0)
     async with api.running():
         await api.get("/batches")
 anyio.run(act)

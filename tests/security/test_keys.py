@@ -25,11 +25,11 @@ import tenacity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchbench import providers
 from batchbench.app.contact import Contact
 from batchbench.core import keys
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
+from batchbench.providers import load_provider
 from batchbench.providers.target import Target
 from batchbench.transport.client import SENT, Client
 from batchbench.transport.replies import LostReply, Unsent
@@ -106,7 +106,7 @@ def shown(thing: object) -> str:
 def test_a_key_cannot_be_printed_copied_or_stored() -> None:
     secret = Secret(KEY)
     target = Target(provider="openai", model="m", max_tokens=1)
-    provider = providers.load("openai")
+    provider = load_provider("openai")
     contact = Contact(target=target, provider=provider, limits=provider.limits, base_url="x", key=secret, local=True)
     for thing in (secret, [secret], {"key": secret}, contact, Client(provider, "https://x", secret)):
         assert KEY not in shown(thing)
@@ -139,7 +139,7 @@ def test_no_error_of_the_client_shows_the_key(monkeypatch: pytest.MonkeyPatch) -
 
     async def act() -> None:
         nonlocal kind
-        api = Client(providers.load("openai"), "https://127.0.0.1:9", Secret(KEY), sleep=no_sleep, give_up_after=0.0)
+        api = Client(load_provider("openai"), "https://127.0.0.1:9", Secret(KEY), sleep=no_sleep, give_up_after=0.0)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: api.get("/x"),
             lambda: api.post("/x"),
@@ -195,7 +195,7 @@ def made(kind: type[BaseException], headers: dict[str, str]) -> BaseException:
 
 def test_a_remembered_attempt_does_not_show_the_key() -> None:
     async def act() -> BaseException:
-        api = Client(providers.load("openai"), "http://127.0.0.1:9", Secret(KEY), give_up_after=0.0)
+        api = Client(load_provider("openai"), "http://127.0.0.1:9", Secret(KEY), give_up_after=0.0)
         async with api.running():
             try:
                 await api.get("/x")

@@ -5,8 +5,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, format_table, show, show_json
+from batchbench.probes import load_probe, probe_names
 
 if TYPE_CHECKING:
     from batchbench.analyze.analysis import Analysis
@@ -60,10 +61,9 @@ def add(commands: options.Subparsers) -> None:
 
 def _columns() -> str:
     """The columns of each probe, for --help."""
-    from batchbench import probes
     from batchbench.app.analyze import columns
 
-    texts = [f"  {name:12} {columns(probes.load(name))}" for name in probes.names()]
+    texts = [f"  {name:12} {columns(load_probe(name))}" for name in probe_names()]
     lines = [textwrap.fill(text, 110, subsequent_indent=" " * 15) for text in texts]
     return "\n".join(["columns of each probe, by the item:", *lines])
 
@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
     request = options.struct(AnalysisRequest, args, params=options.params(args.params))
     analyses, comparisons = analyze(request, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
+        show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
         return 0
     for analysis in analyses:
-        output.show(_analysis(analysis, every=args.all))
+        show(_analysis(analysis, every=args.all))
     for comparison in comparisons:
-        output.show(_comparison(comparison))
+        show(_comparison(comparison))
     return 0
 
 
@@ -103,7 +103,7 @@ def _analysis(analysis: "Analysis", *, every: bool) -> str:
         interval = NOTHING if value.low is None else f"{_number(value.low)} … {_number(value.high)}"
         rows.append([name, _number(value.estimate), interval, value.mark or NOTHING, share])
     lines = [f"{analysis.probe}, {analysis.origin.model}", *(f"  {stamp}" for stamp in analysis.stamps)]
-    lines += ["", output.table(rows)]
+    lines += ["", format_table(rows)]
     if not every and len(names) > FIRST:
         lines.append(f"and {len(names) - FIRST} more: --all, or --json")
     lines += [
@@ -112,7 +112,7 @@ def _analysis(analysis: "Analysis", *, every: bool) -> str:
         f"{coverage.items_detected:,} of {coverage.items:,} items have a readable answer",
         *([f"repeated answers agree in {analysis.agreement:.1%} of pairs"] if analysis.agreement is not None else []),
         "",
-        output.table(_missing(analysis, every=every)),
+        format_table(_missing(analysis, every=every)),
         *(f"note: {note}" for note in analysis.notes),
         "",
     ]
@@ -143,7 +143,7 @@ def _comparison(comparison: "Comparison") -> str:
             f"{agreement} of common answers agree",
             *(f"  {stamp}" for stamp in comparison.stamps),
             "",
-            output.table(rows),
+            format_table(rows),
             "",
         ]
     )

@@ -3,8 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 from batchbench.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
     terminal = Terminal(quiet=args.quiet)
     audits = audit_runs(options.store(args), terminal, remote=args.remote, base_url=args.base_url)
     if args.json:
-        output.show_json(audits)
+        show_json(audits)
     elif not audits:
-        output.show("no runs to check")
+        show("no runs to check")
     else:
         for audit in audits:
-            output.show(_text(audit))
+            show(_text(audit))
     return DataError.exit_code if any(audit.findings for audit in audits) else 0
 
 

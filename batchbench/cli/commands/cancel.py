@@ -2,8 +2,8 @@
 
 import argparse
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
 Ask the provider to stop every batch of these runs that is still running. Answers that exist already are kept and paid
@@ -25,10 +25,10 @@ def run(args: argparse.Namespace) -> int:
     terminal = Terminal(quiet=args.quiet)
     cancelled = cancel(options.selection(args), options.struct(Options, args), options.store(args), terminal)
     if args.json:
-        output.show_json(cancelled)
+        show_json(cancelled)
     elif not cancelled:
-        output.show("nothing to cancel: see `batchbench status`")
+        show("nothing to cancel: see `batchbench status`")
     else:
         for entry in cancelled:
-            output.show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
+            show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
     return 0

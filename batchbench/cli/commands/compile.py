@@ -2,8 +2,8 @@
 
 import argparse
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
 Write every prompt of the probes to manifests/<probe>-<fingerprint>/, as parquet files of at most 50,000 rows and
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     done = compiled(options.selection(args), options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json(
+        show_json(
             [
                 {
                     "probe": item.probe.name,
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for item in done:
         stamp = "  SAMPLE DATA" if item.manifest.sample_data else ""
-        output.show(
+        show(
             f"{item.probe.name}: {item.manifest.prompts:,} prompts of {item.manifest.items:,} items in {item.folder} "
             f"({item.seconds:.1f} s){stamp}"
         )

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, format_table, show, show_json
 
 DESCRIPTION = """\
 The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
@@ -51,16 +51,16 @@ def run_list(args: argparse.Namespace) -> int:
         for dataset in CATALOGUE.values()
     ]
     if args.json:
-        output.show_json(rows)
+        show_json(rows)
     else:
         cells = [
             [str(row["name"]), "yes" if row["here"] else "no", str(row["licence"]), str(row["about"])] for row in rows
         ]
-        output.show(output.table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
+        show(format_table([["DATA SET", "HERE", "LICENCE", "WHAT IT IS"], *cells]))
         sources = dict.fromkeys(str(dataset.source) for dataset in CATALOGUE.values())
         for source in sources:
             names = [row["name"] for row in rows if row["source"] == source]
-            output.show(f"\nfrom {source}: {', '.join(map(str, names))}")
+            show(f"\nfrom {source}: {', '.join(map(str, names))}")
     return 0
 
 
@@ -77,9 +77,9 @@ def run_pull(args: argparse.Namespace) -> int:
             pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
     if args.json:
-        output.show_json({"pulled": pulled})
+        show_json({"pulled": pulled})
     else:
-        output.show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
+        show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
     return 0
 
 
@@ -90,9 +90,9 @@ def run_add(args: argparse.Namespace) -> int:
 
     added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
     if args.json:
-        output.show_json({"dataset": args.name, "added": added})
+        show_json({"dataset": args.name, "added": added})
     else:
-        output.show(f"{args.name}: added {', '.join(added)}")
+        show(f"{args.name}: added {', '.join(added)}")
     return 0
 
 
@@ -107,8 +107,8 @@ def run_verify(args: argparse.Namespace) -> int:
     for name in args.names or CATALOGUE:
         (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
     if args.json:
-        output.show_json({"verified": verified, "missing": missing})
+        show_json({"verified": verified, "missing": missing})
     else:
-        output.show(f"verified: {', '.join(verified) or 'none'}")
-        output.show(f"not here: {', '.join(missing) or 'none'}")
+        show(f"verified: {', '.join(verified) or 'none'}")
+        show(f"not here: {', '.join(missing) or 'none'}")
     return 0

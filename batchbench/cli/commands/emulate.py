@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from batchbench.cli import options, output
+from batchbench.cli import options
+from batchbench.cli.terminal import show
 from batchbench.emulator import TOKEN_VARIABLE
 from batchbench.errors import UsageError, unknown
 
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list_faults:
         from batchbench.emulator.faults.catalogue import listing
 
-        output.show(listing())
+        show(listing())
         return 0
     from batchbench.emulator.server.server import serve
 

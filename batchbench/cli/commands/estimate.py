@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal, complain
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     entries, errors = estimate(options.selection(args), options.struct(Options, args), options.store(args), terminal)
     code = complain(errors)
     if args.json:
-        output.show_json(entries)
+        show_json(entries)
     else:
-        output.show(table(entries))
+        show(table(entries))
     return code
 
 
@@ -54,7 +54,7 @@ def table(entries: "Sequence[CostEstimate | Unavailable]") -> str:
     for entry in known:
         models.setdefault(entry.prices, {})[entry.model] = None
     sources = [f"prices of {', '.join(names)}: {source}" for source, names in models.items()]
-    return "\n".join([output.table(rows), "", *sources])
+    return "\n".join([format_table(rows), "", *sources])
 
 
 def _figures(entries: "Sequence[CostEstimate]") -> list[str]:

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
+from batchbench.cli import options
+from batchbench.cli.terminal import show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.explain import Explanation
@@ -27,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     found = explain(args.custom_id, options.store(args))
     if args.json:
-        output.show_json(found)
+        show_json(found)
     else:
-        output.show("\n".join(_lines(found)))
+        show("\n".join(_lines(found)))
     return 0
 
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal, complain
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 
 DESCRIPTION = """\
 Write requests as files in the provider's own format, instead of sending them: OpenAI's batch lines for openai: and
@@ -37,10 +37,10 @@ def run(args: argparse.Namespace) -> int:
     request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
     written = export(*request, args.folder, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json(written.files)
+        show_json(written.files)
     else:
         for entry in written.files:
-            output.show(f"{entry.probe} {entry.model}: {entry.requests:,} requests in {entry.file}")
+            show(f"{entry.probe} {entry.model}: {entry.requests:,} requests in {entry.file}")
         if not written.files and written.error is None:
-            output.show("nothing new to export: see `batchbench status`")
+            show("nothing new to export: see `batchbench status`")
     return complain([written.error])

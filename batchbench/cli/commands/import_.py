@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal, complain
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 from batchbench.errors import MissingAnswers
 
 DESCRIPTION = """\
@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
     terminal = Terminal(quiet=args.quiet)
     imported = import_results(args.files, options.store(args), terminal, partial=args.partial)
     if args.json:
-        output.show_json(imported)
+        show_json(imported)
     else:
         for entry in imported:
-            output.show(
+            show(
                 f"{entry.file}: {entry.answered:,} answers, {entry.missing:,} missing, {entry.again:,} to ask again, "
                 f"{entry.quarantined:,} lines set aside, ${entry.cost_usd:,.4f} in {entry.run}"
             )

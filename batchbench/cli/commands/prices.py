@@ -3,7 +3,8 @@
 import argparse
 import datetime
 
-from batchbench.cli import options, output
+from batchbench.cli import options
+from batchbench.cli.terminal import format_table, show, show_json
 
 DESCRIPTION = """\
 The prices that estimates and budgets use: dollars per million tokens, with their source and date. Every
@@ -33,12 +34,12 @@ def run(args: argparse.Namespace) -> int:
         store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
     table = prices.snapshot(store.prices)
     if args.json:
-        output.show_json(table)
+        show_json(table)
         return 0
     rows = [["MODEL", "IN", "OUT", "BATCH IN", "BATCH OUT"]]
     for name, row in table.models.items():
         amounts = (row.input, row.output, row.batch_input, row.batch_output)
         rows.append([name, *("none" if amount is None else f"{amount / 1_000_000:g}" for amount in amounts)])
-    output.show(output.table(rows))
-    output.show(f"\ndollars per million tokens; {table.source}, {table.date}")
+    show(format_table(rows))
+    show(f"\ndollars per million tokens; {table.source}, {table.date}")
     return 0

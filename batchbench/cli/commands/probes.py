@@ -4,7 +4,9 @@ import argparse
 import types
 import typing
 
-from batchbench.cli import options, output
+from batchbench.cli import options
+from batchbench.cli.terminal import format_table, show, show_json
+from batchbench.probes import load_probe, probe_names
 
 if typing.TYPE_CHECKING:
     from batchbench.probes.kit.probe import Params
@@ -24,25 +26,23 @@ def add(commands: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show one card, or a line for each probe."""
-    from batchbench import probes
 
     if args.name:
         return _card(args)
-    loaded = [probes.load(name) for name in probes.names()]
+    loaded = [load_probe(name) for name in probe_names()]
     if args.json:
-        output.show_json([{"name": probe.name, "about": probe.card.splitlines()[0]} for probe in loaded])
+        show_json([{"name": probe.name, "about": probe.card.splitlines()[0]} for probe in loaded])
     else:
-        output.show(output.table([["PROBE", "WHAT IT ASKS"], *([p.name, p.card.splitlines()[0]] for p in loaded)]))
+        show(format_table([["PROBE", "WHAT IT ASKS"], *([p.name, p.card.splitlines()[0]] for p in loaded)]))
     return 0
 
 
 def _card(args: argparse.Namespace) -> int:
-    from batchbench import probes
 
-    probe = probes.load(args.name)
+    probe = load_probe(args.name)
     parameters = _parameters(probe.params)
     if args.json:
-        output.show_json(
+        show_json(
             {
                 "name": probe.name,
                 "version": probe.version,
@@ -57,8 +57,8 @@ def _card(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    output.show(probe.card)
-    output.show(output.table([["PARAMETER", "DEFAULT", "VALUES"], *map(list, parameters)]))
+    show(probe.card)
+    show(format_table([["PARAMETER", "DEFAULT", "VALUES"], *map(list, parameters)]))
     return 0
 
 

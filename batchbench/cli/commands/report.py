@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
 One HTML file that shows what analyses found: marks, intervals, groups, missing answers, costs, sample answers. It needs
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
     if args.json:
         runs = list(map(str, written.runs))
-        output.show_json({"report": str(written.report), "files": str(written.files), "runs": runs})
+        show_json({"report": str(written.report), "files": str(written.files), "runs": runs})
     else:
-        output.show(f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}")
+        show(f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}")
     return 0

@@ -3,8 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
-from batchbench.cli.terminal import Terminal, complain
+from batchbench.cli import options
+from batchbench.cli.terminal import Terminal, complain, show, show_json
 
 if TYPE_CHECKING:
     from batchbench.app.run import RunResult
@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     request = options.selection(args), options.struct(Options, args), options.struct(Purchase, args)
     finished = run_probes(*request, options.store(args), Terminal(quiet=args.quiet))
     if args.json:
-        output.show_json([result for result, _ in finished])
+        show_json([result for result, _ in finished])
     elif not args.quiet:
         for result, _ in finished:
-            output.show(_sentence(result))
+            show(_sentence(result))
     return complain([error for _, error in finished])
 
 

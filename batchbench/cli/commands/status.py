@@ -4,7 +4,8 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
+from batchbench.cli import options
+from batchbench.cli.terminal import format_table, show, show_json
 from batchbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
     while True:
         found = status(store)
         if args.json:
-            output.show_json(found)
+            show_json(found)
         elif not found:
-            output.show("no runs yet: start one with `batchbench run PROBE --model M`")
+            show("no runs yet: start one with `batchbench run PROBE --model M`")
         else:
-            output.show(_table(found))
+            show(_table(found))
         if not args.watch:
             return 0
         time.sleep(INTERVAL)
@@ -60,7 +61,7 @@ def _table(found: "list[RunStatus]") -> str:
                 " ".join(notes),
             ]
         )
-    lines = [output.table(rows)]
+    lines = [format_table(rows)]
     lines += [f"UNRESOLVED {entry.run} {text}" for entry in found for text in entry.unresolved]
     return "\n".join(lines)
 

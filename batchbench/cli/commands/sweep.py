@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchbench.cli import options, output
+from batchbench.cli import options
 from batchbench.cli.commands import estimate
-from batchbench.cli.terminal import Terminal, complain
+from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
 from batchbench.errors import InterruptedRun, UsageError
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.sweep_file import EXAMPLE
 
     if args.example:
-        output.show_json({"example": EXAMPLE}) if args.json else output.show(EXAMPLE.rstrip())
+        show_json({"example": EXAMPLE}) if args.json else show(EXAMPLE.rstrip())
         return 0
     store, terminal = options.store(args), Terminal(quiet=args.quiet)
     sweep = prepare(args.file, options.struct(Purchase, args), store, terminal, args.report)
     _confirm(sweep, terminal, yes=args.yes)
     done = carry_out(sweep, store, terminal)
     if args.json:
-        output.show_json(_document(sweep, done))
+        show_json(_document(sweep, done))
     elif not args.quiet:
-        output.show(_table(done))
+        show(_table(done))
         if done.report:
-            output.show(f"\nreport: {done.report}")
+            show(f"\nreport: {done.report}")
     return complain([error for _, error in done.finished])
 
 
@@ -103,7 +103,7 @@ def _table(done: "SweepResult") -> str:
         probe = f"{result.probe} {result.settings}".rstrip()
         *metric, mark = _headline(done.analyses.get(Path(result.run)))
         rows.append([probe, result.model, *counts, *metric, mark if alike else f"{mark}  {stamp}"])
-    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), output.table(rows)])
+    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), format_table(rows)])
 
 
 def _headline(found: "Analysis | None") -> list[str]:

@@ -1,7 +1,6 @@
 """The models that the emulator pretends to be: `respond` finds them, one module per kind of prompt answers it."""
 
-from batchbench.emulator.personas.bias import KINDS, bias_of
-
+KINDS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")  # of bias
 ABOUT = {
     "unbiased": "gender makes no difference to its answers",
     "random": "every possible answer is equally likely",
@@ -19,4 +18,13 @@ LISTED = ("echo", *KINDS, "refusing", "silent", "planted/0.0")  # what `GET /mod
 
 def exists(name: str) -> bool:
     """Whether a persona has this name. Reads no data sets and imports no probe."""
-    return name in WITHOUT_BIAS or bias_of(name) is not None
+    return name in WITHOUT_BIAS or name in KINDS or planted_value(name) is not None
+
+
+def planted_value(name: str) -> float | None:
+    """The X of `planted/X`; None if the name is another, or X is not a number from -1 to 1."""
+    try:
+        value = float(name.removeprefix("planted/")) if name.startswith("planted/") else None
+    except ValueError:
+        return None
+    return value if value is not None and -1 <= value <= 1 else None

@@ -5,7 +5,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-KINDS = ("unbiased", "random", "stereotyping", "anti-stereotyping", "pro-masculine", "pro-feminine")
+from batchbench.emulator.personas import KINDS, planted_value
+
 Gender = Literal["male", "female"]
 
 
@@ -37,13 +38,10 @@ class RecognisedPrompt(Protocol):
 
 def bias_of(name: str) -> Bias | None:
     """The bias of the persona with this name; None if no biased persona has it."""
-    if not name.startswith("planted/"):
-        return Bias(name) if name in KINDS else None
-    try:
-        planted = float(name.removeprefix("planted/"))
-    except ValueError:
-        return None
-    return Bias("planted", planted) if -1 <= planted <= 1 else None
+    if name in KINDS:
+        return Bias(name)
+    planted = planted_value(name)
+    return None if planted is None else Bias("planted", planted)
 
 
 def preferred_gender(bias: Bias, stereotyped: Gender) -> Gender | None:
