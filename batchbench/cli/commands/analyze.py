@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from batchbench.cli import options
 from batchbench.cli.terminal import Terminal, format_table, show, show_json
-from batchbench.probes import load_probe, probe_names
 
 if TYPE_CHECKING:
     from batchbench.analyze.analysis import Analysis
@@ -62,6 +61,7 @@ def add(commands: options.Subparsers) -> None:
 def _columns() -> str:
     """The columns of each probe, for --help."""
     from batchbench.app.analyze import columns
+    from batchbench.probes import load_probe, probe_names
 
     texts = [f"  {name:12} {columns(load_probe(name))}" for name in probe_names()]
     lines = [textwrap.fill(text, 110, subsequent_indent=" " * 15) for text in texts]

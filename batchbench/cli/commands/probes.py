@@ -6,7 +6,6 @@ import typing
 
 from batchbench.cli import options
 from batchbench.cli.terminal import format_table, show, show_json
-from batchbench.probes import load_probe, probe_names
 
 if typing.TYPE_CHECKING:
     from batchbench.probes.kit.probe import Params
@@ -26,6 +25,7 @@ def add(commands: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show one card, or a line for each probe."""
+    from batchbench.probes import load_probe, probe_names
 
     if args.name:
         return _card(args)
@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _card(args: argparse.Namespace) -> int:
+    from batchbench.probes import load_probe
 
     probe = load_probe(args.name)
     parameters = _parameters(probe.params)
