@@ -31,8 +31,8 @@ from batchbench.core.store import Store
 from batchbench.core.text import sanitize
 from batchbench.dispatch import Progress
 from batchbench.errors import UsageError
-from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_state
+from batchbench.runs.results import read_answers
 
 INTERVAL = 5.0  # seconds between two messages about how far a run is
 Names = str | Sequence[str]

@@ -11,8 +11,7 @@ from batchbench.core.money import Price
 from batchbench.providers import openai
 from batchbench.runs import results
 from batchbench.runs.ingest import Ingested, ingest
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import TODO, as_ranges, todo
+from batchbench.runs.journal import TODO, BatchRecord, as_ranges, todo
 from tests import zstd
 from tests.test_providers import choice, openai_line
 

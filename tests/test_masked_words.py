@@ -15,7 +15,7 @@ import pytest
 from batchbench.analyze.labelled_answers import label_answers
 from batchbench.cli import main
 from batchbench.probes import load_probe
-from batchbench.runs.answers import LOGPROBS
+from batchbench.runs.results import LOGPROBS
 from tests.conftest import Run
 
 Prediction = dict[str, object]

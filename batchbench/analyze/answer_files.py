@@ -26,7 +26,7 @@ from batchbench.core.text import repair_json
 from batchbench.errors import DataError
 from batchbench.probes.kit.mask_answers import MaskAnswer
 from batchbench.probes.kit.probe import ExternalAnswers, Params, Probe
-from batchbench.runs.answers import LOGPROBS, OUTCOMES
+from batchbench.runs.results import LOGPROBS, OUTCOMES
 
 CUSTOM_ID = re.compile(r"(?:.*-)?(?P<id>\d+)-(?P<rep>\d+)")
 ANSWER_FIELDS = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns outside of the design

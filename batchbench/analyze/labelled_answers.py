@@ -5,7 +5,7 @@ import polars as pl
 
 from batchbench.errors import UsageError
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.runs.answers import LOGPROBS, OUTCOMES
+from batchbench.runs.results import LOGPROBS, OUTCOMES
 from batchbench.stats import cells
 
 ANSWER_COLUMNS = ("text", "logprobs")  # that a label expression may use, besides columns of the design

@@ -7,7 +7,7 @@ import polars as pl
 
 from batchbench.analyze.labelled_answers import LabelledAnswers, gather_columns
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.runs.answers import OUTCOMES
+from batchbench.runs.results import OUTCOMES
 from batchbench.stats.significance import chi_square
 
 Kind = Literal["refused", "filtered", "truncated", "failed", "undetected", "absent"]

@@ -21,8 +21,8 @@ from batchbench.core.store import Store
 from batchbench.errors import DataError, UsageError
 from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
-from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import find_run, read_run, read_state
+from batchbench.runs.results import read_answers
 
 
 class Analyses(NamedTuple):

@@ -12,8 +12,8 @@ from batchbench.core import money
 from batchbench.core.store import Store
 from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import read_state
+from batchbench.runs.results import outcomes
 
 
 class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):

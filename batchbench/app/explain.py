@@ -13,9 +13,9 @@ from batchbench.errors import BatchbenchError, UsageError
 from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
-from batchbench.runs.answers import answer_files
 from batchbench.runs.folder import run_folders
 from batchbench.runs.journal import BatchRecord
+from batchbench.runs.results import answer_files
 from batchbench.runs.view import RunView, view_run
 
 

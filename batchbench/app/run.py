@@ -23,9 +23,9 @@ from batchbench.core.disk import storage_warning
 from batchbench.core.store import Store
 from batchbench.dispatch import Account, Budget, Plan, dispatch, resolve
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_state
 from batchbench.runs.journal import RunState
+from batchbench.runs.results import outcomes
 from batchbench.transport.rate_limit import RateLimit
 
 STOPPED = "stopped: submitted batches keep running at the provider; run the same command to continue"

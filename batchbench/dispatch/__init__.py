@@ -11,32 +11,21 @@ from functools import partial
 import anyio
 from anyio import to_thread
 
-from batchbench.core.clock import Clock, time_of_day
+from batchbench.core.clock import Clock
 from batchbench.dispatch.budget import Account, Budget
 from batchbench.dispatch.by_file import export, import_results, nonces
 from batchbench.dispatch.collect import collect
 from batchbench.dispatch.late_answers import recheck_missing
 from batchbench.dispatch.plan import Plan, Progress
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
-from batchbench.dispatch.state import Dispatch
+from batchbench.dispatch.state import Dispatch, waiting_for
 from batchbench.dispatch.submit import run_all, submit_some
 from batchbench.providers.interface import Calls, Provider
 from batchbench.runs.events import Cancelling
 from batchbench.runs.folder import Run
 
-__all__ = [
-    "Account",
-    "Budget",
-    "Clock",
-    "Plan",
-    "Progress",
-    "cancel",
-    "dispatch",
-    "export",
-    "import_results",
-    "nonces",
-    "resolve",
-]
+__all__ = ["Account", "Budget", "Plan", "Progress"]
+__all__ += ["cancel", "dispatch", "export", "import_results", "nonces", "resolve"]
 
 
 async def dispatch(
@@ -94,32 +83,7 @@ async def _rounds(dispatch: Dispatch) -> None:
             return
         pause = limits.poll[0] if busy else min(pause * 1.5, limits.poll[1])
         if not busy:
-            await dispatch.pause(pause, _waiting_for(dispatch))
-
-
-def _waiting_for(dispatch: Dispatch) -> str:
-    """What has to happen before there is something to do, in words."""
-    pending = dispatch.run.state.pending()
-    reasons = []
-    if running := [batch for batch in pending if batch.state == "created"]:
-        late = sum(dispatch.watches[batch.nonce].overdue for batch in running)
-        overdue = f", {late} of them more than an hour past their own end" if late else ""
-        reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
-    if ended := [dispatch.watches[batch.nonce].fetch_at for batch in pending if batch.state == "ended"]:
-        at = time_of_day(dispatch.now + max(0.0, min(ended) - dispatch.uptime))
-        reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {at})")
-    if unanswered := [batch for batch in pending if batch.state == "creating"]:
-        left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unanswered))
-        until = time_of_day(dispatch.now + left)
-        count = _batches(len(unanswered))
-        reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
-    if dispatch.queue.blocked:
-        reasons.append("room in the provider's queue")
-    return ", ".join(reasons) or "the provider"
-
-
-def _batches(count: int) -> str:
-    return "1 batch" if count == 1 else f"{count} batches"
+            await dispatch.pause(pause, waiting_for(dispatch))
 
 
 async def cancel(run: Run, provider: Provider, calls: Calls, clock: Clock) -> int:

@@ -16,8 +16,7 @@ from batchbench.dispatch.plan import Plan, Progress
 from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import TODO, count_rows, mark, row_states
+from batchbench.runs.journal import TODO, BatchRecord, count_rows, mark, row_states
 
 AT_ONCE = 2  # batches encoded, uploaded or read at the same time
 

@@ -10,12 +10,10 @@ from batchbench.dispatch.state import Dispatch, Stop
 from batchbench.errors import BatchbenchError, BudgetReached
 from batchbench.providers.chat import LOST
 from batchbench.providers.interface import Remote
-from batchbench.runs.answers import file_part
 from batchbench.runs.events import Part, Ranges
 from batchbench.runs.ingest import Ingested, ingest, write_results
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO
-from batchbench.runs.results import Segment
+from batchbench.runs.journal import ANSWERED, ATTEMPTS, GIVEN_UP, MISSING, TODO, BatchRecord
+from batchbench.runs.results import Segment, file_part
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused, failure
 
@@ -41,7 +39,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
     # The download may have been cut off: do not take a row for missing before that is certain.
     if (found.lacking or found.cut) and _fetch_later(dispatch, batch):
         return None
-    stored = await to_thread.run_sync(write_results, dispatch.run, batch, sealed, found, dispatch.now)
+    stored = await to_thread.run_sync(write_results, dispatch.run, batch, sealed, found, dispatch.now())
     await dispatch.append(stored)
     dispatch.collected.append(dispatch.sent_by_provider_clock(batch))
     dispatch.size.stored()
@@ -54,7 +52,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
 
 def _fetch_later(dispatch: Dispatch, batch: BatchRecord) -> bool:
     """Fetch the results again later; False if that was done often enough."""
-    return dispatch.watches[batch.nonce].fetch_later(dispatch.uptime, dispatch.limits.poll[0]) < MAX_FETCHES
+    return dispatch.watches[batch.nonce].fetch_later(dispatch.uptime(), dispatch.limits.poll[0]) < MAX_FETCHES
 
 
 def ask_again(dispatch: Dispatch, batch: BatchRecord, ranges: Ranges) -> None:

@@ -11,12 +11,10 @@ from anyio import to_thread
 
 from batchbench.dispatch.collect import ask_again, max_bytes
 from batchbench.dispatch.state import Dispatch
-from batchbench.runs.answers import file_part
 from batchbench.runs.events import Late, Looked, Part
 from batchbench.runs.ingest import ingest
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import ANSWERED, MISSING, TODO, as_ranges, rows_of
-from batchbench.runs.results import Segment, write_answers
+from batchbench.runs.journal import ANSWERED, MISSING, TODO, BatchRecord, as_ranges, rows_of
+from batchbench.runs.results import Segment, file_part, write_answers
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
@@ -27,7 +25,7 @@ SUFFIX = "late"  # in file names, followed by how many rechecks of the batch fou
 async def recheck_missing(dispatch: Dispatch) -> None:
     """Fetch the results of batches that lack rows once more, and keep what is new."""
     for batch in list(dispatch.run.state.batches.values()):
-        recent = 0 <= dispatch.now - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
+        recent = 0 <= dispatch.now() - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
         if batch.stored and batch.remote and not recent and _still_missing(dispatch, batch):
             await _recheck(dispatch, batch)
 
@@ -54,7 +52,7 @@ async def _recheck(dispatch: Dispatch, batch: BatchRecord) -> None:
         for part in parts:  # nothing new: the first copy is the record
             (dispatch.run.folder / part.file).unlink()
         if len(parts) == len(remote.parts):
-            await dispatch.append(Looked(at=dispatch.now, nonce=batch.nonce))
+            await dispatch.append(Looked(at=dispatch.now(), nonce=batch.nonce))
 
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
@@ -87,7 +85,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
     written = await to_thread.run_sync(write_answers, dispatch.run, f"{batch.nonce}-{SUFFIX}{number}", answers)
     settled = {*answers["id"], *unprocessed}
     late = Late(
-        at=dispatch.now,
+        at=dispatch.now(),
         nonce=batch.nonce,
         parts=[*fresh, written],
         again=as_ranges(unprocessed),

@@ -9,8 +9,7 @@ from batchbench.providers.interface import Calls, Provider, Remote
 from batchbench.runs.events import Created, Duplicate, Ended, Foreign, Unresolved, Void
 from batchbench.runs.folder import Run
 from batchbench.runs.ingest import CUSTOM_ID
-from batchbench.runs.journal import BatchRecord, RunState
-from batchbench.runs.progress import TODO
+from batchbench.runs.journal import TODO, BatchRecord, RunState
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 from batchbench.transport.retry import GIVE_UP_AFTER
@@ -24,7 +23,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
     ended: list[tuple[BatchRecord, Remote]] = []
     stop: Stop = None
     batches = [batch for batch in dispatch.run.state.open() if batch.state in ("created", "ended") and batch.remote]
-    batches = [batch for batch in batches if dispatch.watches[batch.nonce].fetch_at <= dispatch.uptime]
+    batches = [batch for batch in batches if dispatch.watches[batch.nonce].fetch_at <= dispatch.uptime()]
     listed: dict[str, Remote] = {}
     if len(batches) > AT_ONCE:  # one listing takes fewer calls
         since = min(batch.intended for batch in batches) - SKEW
@@ -38,7 +37,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
         watch.not_found_since = watch.unreadable_since = None
         watch.not_found_count = 0
         watch.done = min(remote.done, batch.rows)
-        if remote.expires is not None and (dispatch.calls.provider_time() or dispatch.now) > remote.expires + OVERDUE:
+        if remote.expires is not None and (dispatch.calls.provider_time() or dispatch.now()) > remote.expires + OVERDUE:
             watch.overdue = True
         if remote.state == "rejected" and not _blames_some_lines(batch, remote):
             await dispatch.account.reject(batch, remote.problem)
@@ -46,7 +45,7 @@ async def poll(dispatch: Dispatch) -> tuple[list[tuple[BatchRecord, Remote]], St
             stop = (await queue_full(dispatch, batch, problem) if remote.slot else problem) or stop
         elif remote.state != "running":
             if batch.state != "ended":
-                await dispatch.append(Ended(at=dispatch.now, nonce=batch.nonce, status=remote.provider_status))
+                await dispatch.append(Ended(at=dispatch.now(), nonce=batch.nonce, status=remote.provider_status))
             ended.append((dispatch.run.state.batches[batch.nonce], remote))
     return ended, stop
 
@@ -65,12 +64,12 @@ async def _get(dispatch: Dispatch, batch: BatchRecord) -> Remote | BatchbenchErr
     except ProviderError as error:
         if error.status != 404:
             raise
-        lasted = watch.not_found(dispatch.uptime)
+        lasted = watch.not_found(dispatch.uptime())
         if watch.not_found_count >= NOT_FOUND_LIMIT and lasted >= dispatch.limits.settle:
             reason = "the provider does not know the batch any more"
             return await leave_unresolved(dispatch, batch, reason, [batch.remote or ""])
     except msgspec.DecodeError as error:
-        watch.unreadable_since = watch.unreadable_since or dispatch.uptime
+        watch.unreadable_since = watch.unreadable_since or dispatch.uptime()
         _check_patience(dispatch, watch.unreadable_since, f"what the provider says of batch {batch.remote}", error)
     return None
 
@@ -82,7 +81,7 @@ async def list_batches(dispatch: Dispatch, since: float) -> list[Remote] | None:
     except (msgspec.DecodeError, ProviderError) as error:
         if isinstance(error, ProviderError) and error.status not in (400, 404):  # the replies to a lost page cursor
             raise
-        dispatch.list_unreadable_since = dispatch.list_unreadable_since or dispatch.uptime
+        dispatch.list_unreadable_since = dispatch.list_unreadable_since or dispatch.uptime()
         _check_patience(dispatch, dispatch.list_unreadable_since, "the provider's list of batches", error)
         return None
     dispatch.list_unreadable_since = None
@@ -91,7 +90,7 @@ async def list_batches(dispatch: Dispatch, since: float) -> list[Remote] | None:
 
 def _check_patience(dispatch: Dispatch, since: float, what: str, error: Exception) -> None:
     """Raise if replies have been unreadable for too long."""
-    if dispatch.uptime - since > GIVE_UP_AFTER:
+    if dispatch.uptime() - since > GIVE_UP_AFTER:
         raise BatchbenchError(f"{what} makes no sense ({error}): run the same command again later") from None
 
 
@@ -99,7 +98,7 @@ async def queue_full(dispatch: Dispatch, batch: BatchRecord, problem: Batchbench
     """Wait until one of our batches ends. If none is open, try smaller batches, and give up in the end."""
     if dispatch.queue.full():
         return None
-    lasted = dispatch.size.queue_full(batch.rows, dispatch.uptime)
+    lasted = dispatch.size.queue_full(batch.rows, dispatch.uptime())
     await dispatch.pause(dispatch.limits.poll[1], "room in the provider's queue")
     return problem if batch.rows == 1 and lasted > GIVE_UP_AFTER else None
 
@@ -109,7 +108,7 @@ async def reconcile(dispatch: Dispatch) -> Stop:
     unanswered = [batch for batch in dispatch.run.state.open() if batch.state == "creating"]
     if not unanswered:
         return None
-    asked_at, provider_time_known = dispatch.uptime, dispatch.calls.provider_time() is not None
+    asked_at, provider_time_known = dispatch.uptime(), dispatch.calls.provider_time() is not None
     settled = {batch.nonce for batch in unanswered if dispatch.unanswered_for(batch) >= dispatch.limits.settle}
     remotes = await list_batches(dispatch, min(map(dispatch.sent_by_provider_clock, unanswered)))
     if remotes is None:
@@ -138,7 +137,7 @@ async def _absent(dispatch: Dispatch, batch: BatchRecord, listed_at: float) -> S
         return await leave_unresolved(dispatch, batch, reason, [f"a batch of {batch.rows} requests"])
     elif listed_at >= watch.absent_since + min(60.0, dispatch.limits.settle):
         reason = "in no listing after the settle time"
-        await dispatch.append(Void(at=dispatch.now, nonce=batch.nonce, reason=reason))
+        await dispatch.append(Void(at=dispatch.now(), nonce=batch.nonce, reason=reason))
         dispatch.mark(batch, batch.ranges, TODO)
     return None
 
@@ -164,7 +163,7 @@ async def _match(
         elif not nonces:
             unreadable.append(remote.id)
         elif not nonces & dispatch.run.state.batches.keys():
-            await dispatch.append(Foreign(at=dispatch.now, remote=remote.id))
+            await dispatch.append(Foreign(at=dispatch.now(), remote=remote.id))
     return ours, running, unreadable
 
 
@@ -183,20 +182,20 @@ async def _adopt(dispatch: Dispatch, batch: BatchRecord, ours: list[Remote]) -> 
     for copy in copies:
         await _disown(dispatch, batch, copy.id)
     # Last, because from here on this create is not looked for any more.
-    await dispatch.append(Created(at=dispatch.now, nonce=batch.nonce, remote=first.id, found=True))
+    await dispatch.append(Created(at=dispatch.now(), nonce=batch.nonce, remote=first.id, found=True))
 
 
 async def _disown(dispatch: Dispatch, batch: BatchRecord, remote: str) -> None:
     """Record a second copy of a batch, once, and cancel it."""
     if remote not in {duplicate.remote for duplicate in dispatch.run.state.duplicates}:
-        await dispatch.append(Duplicate(at=dispatch.now, nonce=batch.nonce, remote=remote, reserve=batch.reserve))
+        await dispatch.append(Duplicate(at=dispatch.now(), nonce=batch.nonce, remote=remote, reserve=batch.reserve))
     await stop_batch(dispatch.provider, dispatch.calls, remote)
 
 
 async def stop_copies(dispatch: Dispatch) -> None:
     """Cancel known copies that may still run: the process that recorded them may have been killed before it could."""
     for copy in dispatch.run.state.duplicates:
-        if dispatch.now - copy.at < dispatch.limits.window:
+        if dispatch.now() - copy.at < dispatch.limits.window:
             await stop_batch(dispatch.provider, dispatch.calls, copy.remote)
 
 
@@ -205,8 +204,8 @@ async def find_copies(dispatch: Dispatch) -> None:
 
     If only results tell whose a batch is, a running batch of one of our sizes gets a little time to end.
     """
-    until = dispatch.uptime + dispatch.limits.poll[1]
-    while dispatch.collected and await _cancel_copies(dispatch) and dispatch.uptime < until:
+    until = dispatch.uptime() + dispatch.limits.poll[1]
+    while dispatch.collected and await _cancel_copies(dispatch) and dispatch.uptime() < until:
         await dispatch.pause(dispatch.limits.poll[0], "a batch that may be a copy of ours to end")
 
 
@@ -230,7 +229,7 @@ async def _cancel_copies(dispatch: Dispatch) -> bool:
         if ours and ours[0].state != "creating":
             await _disown(dispatch, ours[0], remote.id)
         elif nonces and not ours and not dispatch.provider.names_batches:
-            await dispatch.append(Foreign(at=dispatch.now, remote=remote.id))
+            await dispatch.append(Foreign(at=dispatch.now(), remote=remote.id))
     return undecided
 
 
@@ -245,7 +244,7 @@ async def stop_batch(provider: Provider, calls: Calls, remote: str) -> None:
 
 async def leave_unresolved(dispatch: Dispatch, batch: BatchRecord, reason: str, candidates: list[str]) -> Stop:
     """Record that a person has to decide what became of a batch."""
-    await dispatch.append(Unresolved(at=dispatch.now, nonce=batch.nonce, reason=reason, candidates=candidates))
+    await dispatch.append(Unresolved(at=dispatch.now(), nonce=batch.nonce, reason=reason, candidates=candidates))
     return unresolved(dispatch.run.state)
 
 

@@ -47,33 +47,28 @@ class Watch(msgspec.Struct, kw_only=True):
 
 
 class BatchSize:
-    """How many requests a batch may have, as learnt from the provider's replies."""
+    """How many requests the next batch may have, as learnt from the provider's replies."""
 
     def __init__(self, limits: Limits) -> None:
-        self._max = limits.requests
-        self._fitting = limits.requests  # halved when a batch is too large
-        self._queueing = limits.requests  # halved while the queue is full, doubled when a batch is stored
+        self.limit = limits.requests
+        self._max = limits.requests  # halved when a batch is too large
         self._full_since: float | None = None  # uptime since which the queue has been full of other users' batches
 
-    @property
-    def limit(self) -> int:
-        """The most requests for the next batch."""
-        return min(self._fitting, self._queueing)
-
     def too_large(self, rows: int) -> None:
-        """Halve the size: a batch of `rows` requests was refused as too large."""
-        self._fitting = max(1, rows // 2)
+        """Note that a batch of `rows` requests was refused as too large."""
+        self._max = max(1, rows // 2)
+        self.limit = min(self.limit, self._max)
 
     def queue_full(self, rows: int, uptime: float) -> float:
-        """Halve the size: a batch of `rows` requests found no room; returns for how many seconds this has lasted."""
-        self._queueing = max(1, rows // 2)
+        """Note that a batch of `rows` requests found no room; returns for how many seconds this has lasted."""
+        self.limit = min(self._max, max(1, rows // 2))
         self._full_since = self._full_since or uptime
         return uptime - self._full_since
 
     def stored(self) -> None:
-        """Double the size: a batch has ended, so the queue has room."""
+        """Note that a batch has ended, so that the queue has room."""
         self._full_since = None
-        self._queueing = min(self._max, self._queueing * 2)
+        self.limit = min(self._max, self.limit * 2)
 
 
 class Dispatch:
@@ -87,6 +82,8 @@ class Dispatch:
         self.plan = account.plan
         self.limits = account.limits
         self.clock = account.clock
+        self.now = account.clock.now  # seconds since 1970
+        self.uptime = account.clock.uptime  # seconds, to measure how long something lasts
         self.queue = account.queue
         self.append = account.append
         self.mark = account.mark
@@ -100,33 +97,23 @@ class Dispatch:
         self.lost_creates: dict[tuple[int, int], int] = {}  # creates without usable reply, by (rep, first row)
         self.refused_since: float | None = None  # uptime since which the provider has refused everything
         self.list_unreadable_since: float | None = None  # uptime since which listings cannot be decoded
-        self._began = self.uptime
+        self._began = self.uptime()
         self.watches: defaultdict[str, Watch] = defaultdict(Watch)  # by nonce
-
-    @property
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return self.clock.now()
-
-    @property
-    def uptime(self) -> float:
-        """Seconds, for measuring how long something lasts."""
-        return self.clock.uptime()
 
     def unanswered_for(self, batch: BatchRecord) -> float:
         """Seconds since a create was sent or its reply was lost; after a reboot, at least since this process began."""
         sent = batch.sent.uptime if batch.sent and self._same_boot(batch) else self._began
         lost = self.watches[batch.nonce].reply_lost_at
-        return self.uptime - (sent if lost is None else max(sent, lost))
+        return self.uptime() - (sent if lost is None else max(sent, lost))
 
     def sent_by_provider_clock(self, batch: BatchRecord) -> float:
         """When a create was sent by the provider's clock, or earlier: our own clock may be wrong, or was set since."""
         provider_now = self.calls.provider_time()
-        now = self.now if provider_now is None else provider_now
+        now = self.now() if provider_now is None else provider_now
         if batch.sent and self._same_boot(batch):
-            sent = now - (self.uptime - batch.sent.uptime)
+            sent = now - (self.uptime() - batch.sent.uptime)
         else:
-            sent = now - max(self.now - (batch.sent.at if batch.sent else self.now), LONG_AGO)
+            sent = now - max(self.now() - (batch.sent.at if batch.sent else self.now()), LONG_AGO)
         if batch.sent and batch.sent.provider_time is not None:
             sent = min(sent, batch.sent.provider_time)
         return sent - SKEW
@@ -142,10 +129,35 @@ class Dispatch:
 
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and report what for and until when."""
-        until = self.uptime + seconds
-        self.waiting = f"waiting for {why}; next look at {time_of_day(self.now + seconds)}"
-        while (left := until - self.uptime) > 0:
+        until = self.uptime() + seconds
+        self.waiting = f"waiting for {why}; next look at {time_of_day(self.now() + seconds)}"
+        while (left := until - self.uptime()) > 0:
             if seconds >= 1:
                 self.report(self.progress())
             await self.clock.sleep(min(left, REPORT_EVERY))
         self.waiting = ""
+
+
+def waiting_for(dispatch: Dispatch) -> str:
+    """What has to happen before there is something to do, in words."""
+    pending = dispatch.run.state.pending()
+    reasons = []
+    if running := [batch for batch in pending if batch.state == "created"]:
+        late = sum(dispatch.watches[batch.nonce].overdue for batch in running)
+        overdue = f", {late} of them more than an hour past their own end" if late else ""
+        reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
+    if ended := [dispatch.watches[batch.nonce].fetch_at for batch in pending if batch.state == "ended"]:
+        at = time_of_day(dispatch.now() + max(0.0, min(ended) - dispatch.uptime()))
+        reasons.append(f"answers that {_batches(len(ended))} should have (fetched again at {at})")
+    if unanswered := [batch for batch in pending if batch.state == "creating"]:
+        left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unanswered))
+        until = time_of_day(dispatch.now() + left)
+        count = _batches(len(unanswered))
+        reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
+    if dispatch.queue.blocked:
+        reasons.append("room in the provider's queue")
+    return ", ".join(reasons) or "the provider"
+
+
+def _batches(count: int) -> str:
+    return "1 batch" if count == 1 else f"{count} batches"

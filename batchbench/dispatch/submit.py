@@ -19,8 +19,7 @@ from batchbench.errors import BatchbenchError, BudgetReached, DataError
 from batchbench.providers.interface import Provider
 from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import IN_FLIGHT, TODO, mark, todo
+from batchbench.runs.journal import IN_FLIGHT, TODO, BatchRecord, mark, todo
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
@@ -91,18 +90,18 @@ async def _try_out(dispatch: Dispatch) -> None:
         affordable = dispatch.account.budget.affordable(dispatch.account)
         if affordable is not None and reserve > affordable:
             raise _budget_reached(dispatch.account, affordable, 0)
-        await dispatch.append(Tried(at=dispatch.now, reserve=reserve))
+        await dispatch.append(Tried(at=dispatch.now(), reserve=reserve))
     try:
         answer = await dispatch.provider.ask(dispatch.calls, target, TRIAL)
     except Refused as refused:
-        await dispatch.append(Failed(at=dispatch.now, reason=str(refused)))
+        await dispatch.append(Failed(at=dispatch.now(), reason=str(refused)))
         raise failure(refused) from None
     except Unsent as error:
-        await dispatch.append(Failed(at=dispatch.now, reason=f"not sent: {error}"))
+        await dispatch.append(Failed(at=dispatch.now(), reason=f"not sent: {error}"))
         raise _unreachable(error) from None
     except (LostReply, msgspec.DecodeError) as error:
         raise BatchbenchError(f"a first question got no clear answer ({error}): run the same command again") from None
-    await dispatch.append(Passed(at=dispatch.now, cost=price.cost(answer.input_tokens, answer.output_tokens)))
+    await dispatch.append(Passed(at=dispatch.now(), cost=price.cost(answer.input_tokens, answer.output_tokens)))
 
 
 async def next_batch(dispatch: Dispatch) -> tuple[str, Chunk] | Stop:
@@ -245,11 +244,11 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
             await account.reject(batch, f"the upload's answer makes no sense: {error}")
             problem = BatchbenchError(f"the provider's answers to uploads make no sense ({error})")
             return await _wait_out(dispatch, problem, 0.0)
-        await dispatch.append(Uploaded(at=dispatch.now, nonce=nonce, file=file))
+        await dispatch.append(Uploaded(at=dispatch.now(), nonce=nonce, file=file))
     creating = Creating(
-        at=dispatch.now,
+        at=dispatch.now(),
         nonce=nonce,
-        uptime=dispatch.uptime,
+        uptime=dispatch.uptime(),
         provider_time=dispatch.calls.provider_time(),
         boot=dispatch.clock.boot,
         key=dispatch.calls.signature(dispatch.run.state.run),
@@ -266,10 +265,10 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
             await account.reject(batch, f"not sent: {error}")
             return _unreachable(error)
         except (LostReply, msgspec.DecodeError) as error:
-            dispatch.watches[batch.nonce].reply_lost_at = dispatch.uptime  # the journal's last word is `creating`
+            dispatch.watches[batch.nonce].reply_lost_at = dispatch.uptime()  # the journal's last word is `creating`
             return _reply_lost(dispatch, batch, error)
         else:
-            await dispatch.append(Created(at=dispatch.now, nonce=nonce, remote=remote.id))
+            await dispatch.append(Created(at=dispatch.now(), nonce=nonce, remote=remote.id))
             dispatch.refused_since = None
             return None
     return await _refused(dispatch, batch, refused)
@@ -308,13 +307,13 @@ def _split(dispatch: Dispatch, batch: BatchRecord, problem: BatchbenchError) -> 
 
 async def _wait_out(dispatch: Dispatch, problem: BatchbenchError, pause: float) -> Stop:
     """Wait while the provider accepts nothing: as long again as this has lasted, up to a limit."""
-    dispatch.refused_since = dispatch.refused_since or dispatch.uptime
-    lasted = dispatch.uptime - dispatch.refused_since
+    dispatch.refused_since = dispatch.refused_since or dispatch.uptime()
+    lasted = dispatch.uptime() - dispatch.refused_since
     limited = isinstance(problem, ProviderError) and problem.status == 429
     if lasted > (MAX_RATE_LIMITED if limited else GIVE_UP_AFTER):
         return problem
     shortest, longest = dispatch.limits.poll
-    since = time_of_day(dispatch.now - lasted)
+    since = time_of_day(dispatch.now() - lasted)
     reason = f"the provider to accept batches again, which it has not since {since} ({problem})"
     await dispatch.pause(max(pause, shortest, min(lasted, longest)), reason)
     return None

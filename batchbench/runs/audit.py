@@ -15,10 +15,10 @@ from batchbench.core.store import content
 from batchbench.errors import DataError
 from batchbench.providers import load_provider
 from batchbench.runs import journal
-from batchbench.runs.answers import answer_files, file_part
 from batchbench.runs.folder import read_journal, read_run
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import BatchRecord, RunState
+from batchbench.runs.results import answer_files, file_part
 
 
 class Finding(msgspec.Struct, frozen=True):

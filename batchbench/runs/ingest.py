@@ -18,12 +18,10 @@ import polars as pl
 from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
-from batchbench.runs.answers import ANSWERS
 from batchbench.runs.events import Part, Ranges, Stored
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import BatchRecord
-from batchbench.runs.progress import as_ranges
-from batchbench.runs.results import MAX_LINE, blocks, lines, write_answers
+from batchbench.runs.journal import BatchRecord, as_ranges
+from batchbench.runs.results import ANSWERS, MAX_LINE, blocks, lines, write_answers
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -246,12 +244,12 @@ def _summarize(
             kept.append(row)
             answers.append(answer)
     return Ingested(
+        cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
         answers=_frame(kept, answers, batch.rep),
         again=as_ranges(again),
         missing=as_ranges(missing),
         lacking=attribution.found.count(None),
         strays=attribution.strays,
-        cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
         trouble=trouble,
     )
 

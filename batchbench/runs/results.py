@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,11 +12,11 @@ from pathlib import Path
 import polars as pl
 
 from batchbench.core import crash_points
-from batchbench.core.store import explained, reading, sync
-from batchbench.errors import BatchbenchError
-from batchbench.runs.answers import file_part
+from batchbench.core.store import content, explained, reading, sync
+from batchbench.errors import BatchbenchError, DataError
 from batchbench.runs.events import Part
 from batchbench.runs.folder import Run
+from batchbench.runs.journal import BatchRecord, RunState
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -24,6 +25,20 @@ else:
 
 MAX_LINE = 16 << 20  # bytes; a longer line is no answer, and is cut off when it is read
 BLOCK = 1 << 18  # bytes read at once
+OUTCOMES = ("answered", "refused", "filtered", "truncated", "failed")
+LOGPROBS = pl.List(pl.Struct({"token": pl.String, "logprob": pl.Float64}))  # of an answer's first token
+ANSWERS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "id": pl.UInt32,
+    "rep": pl.UInt16,
+    "outcome": pl.String,
+    "text": pl.String,
+    "finish": pl.String,
+    "input_tokens": pl.UInt32,
+    "output_tokens": pl.UInt32,
+    "model": pl.String,
+    "error": pl.String,
+    "logprobs": LOGPROBS,
+}
 
 
 class Segment:
@@ -140,3 +155,52 @@ def write_answers(run: Run, nonce: str, answers: pl.DataFrame) -> Part:
     crash_points.point("answers-after")
     sha256 = hashlib.sha256(table.getbuffer()).hexdigest()
     return Part(file=f"answers/{path.name}", bytes=table.getbuffer().nbytes, sha256=sha256)
+
+
+def read_answers(folder: Path, state: RunState) -> pl.LazyFrame:
+    """The answers of every stored batch of a run, after a check of every file's digest."""
+    parts = [part for batch in state.batches.values() for part in _answer_parts(batch)]
+    for part in parts:
+        path = folder / part.file
+        if not path.is_file() or file_part(path, folder) != part:
+            raise _damaged(path)
+    if not parts:
+        return pl.LazyFrame(schema=ANSWERS)
+    return pl.scan_parquet([folder / part.file for part in parts], glob=False)
+
+
+def _answer_parts(batch: BatchRecord) -> list[Part]:
+    return [part for part in batch.stored.parts if part.file.startswith("answers/")] if batch.stored else []
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is missing or damaged: restore it from a backup, and see `batchbench audit`")
+
+
+def outcomes(folder: Path, state: RunState, rows: int, repetitions: int) -> Counter[str]:
+    """Outcome counts for the first `rows` rows, from the journal where possible, else from the answer files."""
+    counts: Counter[str] = Counter()
+    for batch in state.batches.values():
+        if batch.stored is None or batch.rep >= repetitions:
+            continue
+        if batch.stored.outcomes and all(stop <= rows for _, stop in batch.ranges):
+            for part in _answer_parts(batch):
+                path = folder / part.file
+                if not path.is_file() or path.stat().st_size != part.bytes:  # only `read_answers` checks every byte
+                    raise _damaged(path)
+            counts.update(batch.stored.outcomes)
+            continue
+        answers = read_answers(folder, RunState(batches={batch.nonce: batch})).filter(pl.col("id") < rows)
+        counts.update(dict(answers.group_by("outcome").len().collect().rows()))
+    return counts
+
+
+def answer_files(folder: Path, batch: BatchRecord) -> list[Path]:
+    """The files that hold the answers of a batch."""
+    return [folder / part.file for part in _answer_parts(batch)]
+
+
+def file_part(path: Path, folder: Path) -> Part:
+    """A file on disk, with its size and digest."""
+    kept = content(path)
+    return Part(file=str(path.relative_to(folder)), bytes=len(kept), sha256=hashlib.sha256(kept).hexdigest())

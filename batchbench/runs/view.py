@@ -8,10 +8,9 @@ import msgspec
 from batchbench.compile.manifest import Manifest, read_manifest
 from batchbench.core.store import Store
 from batchbench.providers.target import Target
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import read_run, read_state
-from batchbench.runs.journal import RunState
-from batchbench.runs.progress import RowCounts, count_rows, row_states
+from batchbench.runs.journal import RowCounts, RunState, count_rows, row_states
+from batchbench.runs.results import outcomes
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):

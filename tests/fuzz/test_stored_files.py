@@ -22,8 +22,8 @@ from batchbench.errors import BatchbenchError, DataError
 from batchbench.providers import prices
 from batchbench.report import gather
 from batchbench.runs import journal
-from batchbench.runs.answers import answer_files
 from batchbench.runs.folder import read_run, read_state
+from batchbench.runs.results import answer_files
 from tests.fuzz.mutants import fuzz, mutants
 from tests.test_journal import EVENTS, written
 

@@ -16,8 +16,8 @@ from batchbench.analyze.labelled_answers import LabelledAnswers, Origin
 from batchbench.analyze.read import RunSize, label_run
 from batchbench.compile.manifest import read_manifest
 from batchbench.probes import load_probe, probe_names
-from batchbench.runs.answers import read_answers
 from batchbench.runs.folder import read_state
+from batchbench.runs.results import read_answers
 from tests.conftest import Run
 from tests.test_masked_words import crows_pairs_verdict, verdicts, wino_bias_verdict
 

@@ -11,7 +11,7 @@ from batchbench.dispatch import Account
 from batchbench.dispatch.state import Dispatch
 from batchbench.dispatch.submit import Chunk, next_batch
 from batchbench.providers.interface import Calls
-from batchbench.runs.progress import ANSWERED, TODO, as_ranges, todo
+from batchbench.runs.journal import ANSWERED, TODO, as_ranges, todo
 from tests.model.world import PRICE, World, limits
 
 ITEMS = 8  # of three prompts each

@@ -17,10 +17,11 @@ from aiohttp import web
 from batchbench import dispatch
 from batchbench.compile.manifest import read_manifest
 from batchbench.core import crash_points
+from batchbench.core.clock import Clock
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
-from batchbench.dispatch import Account, Budget, Clock, Plan
+from batchbench.dispatch import Account, Budget, Plan
 from batchbench.emulator.faults.rules import Faults, Rule
 from batchbench.emulator.ledger import events
 from batchbench.emulator.server.context import Context, Settings
@@ -31,9 +32,9 @@ from batchbench.providers import load_provider
 from batchbench.providers.interface import Calls, Limits
 from batchbench.providers.target import Target
 from batchbench.runs import journal
-from batchbench.runs.answers import outcomes
 from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.runs.journal import RunState
+from batchbench.runs.results import outcomes
 from batchbench.transport import client
 from tests.auditor.invariants import audit, load
 from tests.dispatch.scene import tear_last_line
