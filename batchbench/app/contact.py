@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.app.requests import Options
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Voice
 from batchbench.compile.manifest import checked_shards, read_manifest
 from batchbench.core import money
 from batchbench.core.keys import Secret

@@ -15,8 +15,7 @@ import msgspec
 
 from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
 from batchbench.app.plan import PlannedRun, plan
-from batchbench.app.requests import Options, Purchase, Selection
-from batchbench.app.voice import Monitor, Voice
+from batchbench.app.requests import Monitor, Options, Purchase, Selection, Voice
 from batchbench.compile.manifest import prompt_bytes
 from batchbench.core import money
 from batchbench.core.clock import Clock
