@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 # The quick suite (`-m quick`): pure tests of every package, and one whole run. It needs no network and no GEST.
 QUICK = (
     "auditor/test_mutants.py",
-    "dispatch/test_common.py",
+    "dispatch/test_allowances.py",
     "emulator/test_tokens.py",
     "model/test_stories.py",
     "report/test_drawing.py",

@@ -1,4 +1,4 @@
-"""The journal: what is written is read back, and damage is never taken for history."""
+"""The journal: events are read back as they were written, and damage is noticed."""
 
 import msgspec
 import pytest
@@ -37,33 +37,33 @@ def written(events: list[events.AnyEvent]) -> bytes:
     return content
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_events_are_read_back_as_written() -> None:
     content = written(EVENTS)
-    reading = journal.read(content, "journal")
-    assert reading.events == EVENTS
-    assert reading.good == len(content)
+    found = journal.read(content, "journal")
+    assert found.events == EVENTS
+    assert found.good == len(content)
 
 
 @given(st.integers(0, len(written(EVENTS))))
-def test_any_prefix_is_a_prefix_of_the_same_history(cut: int) -> None:
-    reading = journal.read(written(EVENTS)[:cut], "journal")
-    assert reading.events == EVENTS[: len(reading.events)]
-    assert reading.good <= cut
+def test_the_beginning_of_a_journal_has_its_first_events(cut: int) -> None:
+    found = journal.read(written(EVENTS)[:cut], "journal")
+    assert found.events == EVENTS[: len(found.events)]
+    assert found.good <= cut
 
 
-def test_every_single_changed_byte_is_noticed() -> None:
-    """Also in the last line, which somebody may have acted upon: it is not taken for one that was never whole."""
+def test_every_changed_bit_is_noticed() -> None:
+    """Also in the last line: it was complete, so a step may rely on it, and it must not be taken for a torn line."""
     content = written(EVENTS)
-    for place in range(len(content)):
+    for index in range(len(content)):
         for bit in range(8):
             changed = bytearray(content)
-            changed[place] ^= 1 << bit
+            changed[index] ^= 1 << bit
             with pytest.raises(DataError, match="damaged at byte"):
                 journal.read(bytes(changed), "journal")
 
 
 @given(st.binary(min_size=9, max_size=9), st.integers(0, 2_000))
-def test_a_last_line_without_some_of_its_sectors_is_cut_off(lost: bytes, length: int) -> None:
+def test_a_last_line_that_lacks_sectors_is_cut_off(lost: bytes, length: int) -> None:
     long = Rejected(at=9.0, nonce="b", reason="no" * length)
     before, content = written(EVENTS), bytearray(written([*EVENTS, long]))
     sectors = [start for start in range(0, len(content), journal.SECTOR) if start + journal.SECTOR > len(before)]
@@ -71,13 +71,13 @@ def test_a_last_line_without_some_of_its_sectors_is_cut_off(lost: bytes, length:
     for start in gone:
         edges = max(start, len(before)), min(start + journal.SECTOR, len(content))
         content[slice(*edges)] = bytes(edges[1] - edges[0])
-    reading = journal.read(bytes(content), "journal")
-    assert reading.events == (EVENTS if gone else [*EVENTS, long])
+    found = journal.read(bytes(content), "journal")
+    assert found.events == (EVENTS if gone else [*EVENTS, long])
 
 
-def test_a_last_line_of_which_only_the_newline_has_come_is_cut_off() -> None:
-    before, rest = written(EVENTS), Rejected(at=9.0, nonce="b", reason="")
-    fill = "x" * (-len(written([*EVENTS, rest])) % journal.SECTOR + 1)
+def test_a_last_line_with_nothing_but_its_newline_is_cut_off() -> None:
+    before, shortest = written(EVENTS), Rejected(at=9.0, nonce="b", reason="")
+    fill = "x" * (-len(written([*EVENTS, shortest])) % journal.SECTOR + 1)
     content = written([*EVENTS, Rejected(at=9.0, nonce="b", reason=fill)])
     assert len(content) % journal.SECTOR == 1
     torn = before + bytes(len(content) - len(before) - 1) + b"\n"
@@ -102,14 +102,14 @@ def test_another_format_is_refused() -> None:
         journal.read(written([msgspec.structs.replace(OPENED, format=2)]), "journal")
 
 
-def test_a_stored_batch_costs_what_it_cost_and_an_open_one_what_it_may() -> None:
+def test_a_stored_batch_counts_with_its_cost_and_an_open_batch_with_its_reserve() -> None:
     state = journal.replay(EVENTS)
     assert state.spent() == 40
     assert state.reserved(10.0, 86_400) == 100
     assert [batch.nonce for batch in state.open()] == ["b"]
 
 
-def test_a_trial_is_owed_until_it_is_answered_and_only_an_answer_counts() -> None:
+def test_a_trial_is_reserved_until_its_reply_and_only_an_answer_is_spent() -> None:
     tried: list[events.AnyEvent] = [OPENED, ASKED, events.Tried(at=3.0, reserve=50)]
     assert journal.replay(tried).reserved(4.0, 86_400) == 50
     refused = journal.replay([*tried, events.Failed(at=4.0, reason="no")])
@@ -118,7 +118,7 @@ def test_a_trial_is_owed_until_it_is_answered_and_only_an_answer_counts() -> Non
     assert (answered.reserved(5.0, 86_400), answered.spent(), answered.passed) == (0, 9, [9])
 
 
-def test_a_rejected_batch_owes_nothing_and_a_void_one_until_its_window_has_passed() -> None:
+def test_a_rejected_batch_reserves_nothing_and_a_void_batch_until_its_window_has_passed() -> None:
     state = journal.replay([*EVENTS, Rejected(at=9.0, nonce="b", reason="no")])
     assert state.reserved(10.0, 86_400) == 0
     state = journal.replay([*EVENTS, Void(at=9.0, nonce="b", reason="never seen")])

@@ -64,7 +64,7 @@ class Segment:
         self._completeness = ids + seen.count(self._prefix), size + len(piece)
         try:
             compressed = self._compressor.compress(piece)
-        except zstd.ZstdError as error:  # any bytes can be compressed, so it must be this
+        except zstd.ZstdError as error:  # any bytes can be compressed: the memory is full
             raise MemoryError(str(error)) from None
         self._put(compressed)
 

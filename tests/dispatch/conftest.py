@@ -1,4 +1,4 @@
-"""Scenes for the tests: an emulator of their own and a home with a compiled manifest."""
+"""Scenes for the tests: each has an emulator of its own, and a home with a compiled manifest."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ Stage = Callable[..., Scene]
 
 @pytest.fixture(scope="session")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compiled probe, made once."""
+    """The manifests folder of a probe, compiled once."""
     home = tmp_path_factory.mktemp("compiled")
     line = [sys.executable, "-m", "batchbench", "compile", *PROBE, "--home", str(home)]
     subprocess.run(line, check=True, capture_output=True)
@@ -24,7 +24,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stage(tmp_path: Path, manifests: Path) -> Iterator[Stage]:
-    """Set scenes: `stage("openai", "--delay", "processing=60", rules=[...])`."""
+    """Make scenes: `stage("openai", "--delay", "processing=60", rules=[...])`."""
     scenes: list[Scene] = []
 
     def set_up(dialect: str, *words: str, **options: Any) -> Scene:

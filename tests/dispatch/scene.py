@@ -1,4 +1,4 @@
-"""One provider, one home, one client: what a test needs to tell a story about a run and have it judged."""
+"""One emulated provider and one home: start the real client, kill it, and audit the run."""
 
 import json
 import os
@@ -25,12 +25,12 @@ DIALECTS = ("openai", "anthropic")
 MODEL = "echo"  # answers with the digest of the prompt
 PRICE = "0.075,0.30"
 PROBE = ("hiring_an", "--set", "data=sample")
-BOTH = ("openai", pytest.param("anthropic", marks=pytest.mark.full))  # the dialects differ little in this
+BOTH = ("openai", pytest.param("anthropic", marks=pytest.mark.full))  # the dialects hardly differ in this
 VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "chat": "CHAT_API_KEY"}
 
 
 class Ran:
-    """A client that has ended."""
+    """How a client ended."""
 
     def __init__(self, code: int, stdout: str, stderr: str) -> None:
         self.code = code
@@ -61,7 +61,7 @@ class Scene:
         self.emulator = Emulator(folder / "state", *words, rules=rules)
         self.running: list[subprocess.Popen[str]] = []
         self.environment: dict[str, str] = {}
-        self.rebuys = 0  # how often the user has asked for what was lost once more
+        self.rebuys = 0  # how often the user has asked for missing answers again
         self.around: list[str] = []  # a command that starts the client, such as strace
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Scene:
             self.emulator.stop()
 
     def end_faults(self) -> None:
-        """The same provider, with the same ledger, without its faults."""
+        """Restart the provider with the same ledger and without faults."""
         self.emulator.stop()
         self.emulator.words = ["--port", str(self.emulator.port)]
         self.emulator.start()
@@ -81,7 +81,7 @@ class Scene:
     # -- the client ----------------------------------------------------------------------------------------
 
     def start(self, *words: str | int, k: int = 60, size: int = 20, crash: str = "", command: str = "run") -> "subprocess.Popen[str]":  # fmt: skip  # noqa: E501
-        """Start the real program."""
+        """Start the program."""
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **self.environment}
         environment.pop("BATCHBENCH_CRASH", None)
         if crash:
@@ -93,13 +93,13 @@ class Scene:
         return process
 
     def line(self, *words: str | int, k: int = 60, size: int = 20, command: str = "run") -> list[str]:
-        """What is typed to start it."""
-        given = [*PROBE, *self._whom(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
+        """The command line."""
+        given = [*PROBE, *self._model(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
         given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
         start = [*self.around, sys.executable, "-m", "batchbench", command]
         return [*start, *given, "--home", str(self.home), *map(str, words)]
 
-    def _whom(self) -> list[str]:
+    def _model(self) -> list[str]:
         if self.dialect == "chat":
             return ["--model", f"chat:{MODEL}@{self.emulator.openai_url}"]
         url = self.emulator.openai_url if self.dialect == "openai" else self.emulator.anthropic_url
@@ -113,18 +113,18 @@ class Scene:
         return ran
 
     def program(self, *words: str, timeout: float = 60, **environment: str) -> Ran:
-        """Another command of the program, on the same home."""
+        """Run another command on the same home."""
         line = [*self.around, sys.executable, "-m", "batchbench", *words, "--home", str(self.home)]
         environment = {**os.environ, VARIABLES[self.dialect]: TOKEN, **environment}
         found = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, timeout=timeout)
         return Ran(found.returncode, found.stdout, found.stderr)
 
     def status(self) -> Json:
-        """What `batchbench status --json` tells of the run, without a process of its own: it is asked for often."""
+        """The run in `batchbench status --json`, without starting a process."""
         entry: Json = msgspec.to_builtins(run_status(Store(self.home), self.run_folder))
         return entry
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------
 
     @property
     def run_folder(self) -> Path:
@@ -139,22 +139,23 @@ class Scene:
         return [event for event in self.emulator.events("accepted") if event.get("owner", "client") == "client"]
 
     def billed(self) -> int:
-        """Answers that the provider has charged this client for."""
+        """How many answers the provider has charged this client for."""
         return sum(event["n"] for event in self.emulator.events("billed") if event.get("owner", "client") == "client")
 
     def cost(self) -> int:
+        """Micro-dollars that the provider has charged this client."""
         mine = [event for event in self.emulator.events("billed") if event.get("owner", "client") == "client"]
         return sum(event["cost"] for event in mine)
 
     def audit(self, *, status: bool = False, **options: Any) -> Json:
-        """The auditor's verdict, as the program itself would print it."""
+        """Check the run with the auditor."""
         if status:
             options["status"] = self.status()
         folder = self.run_folder
         manifest = self.home / "manifests" / folder.parent.name
         found = audit(load(self.emulator.ledger, folder, manifest, key=TOKEN, rebuys=self.rebuys, **options))
-        wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
-        assert not wrong, wrong
+        problems = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
+        assert not problems, problems
         return found
 
     def asked_for(self) -> int:
@@ -162,7 +163,7 @@ class Scene:
 
 
 def ended(process: "subprocess.Popen[str]", timeout: float = 60) -> Ran:
-    """Wait for a client; one that does not end is a failure of its own."""
+    """Wait until a client ends; it is killed after the timeout."""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -180,14 +181,14 @@ def tear_last_line(home: Path) -> None:
     os.truncate(journal, start + (len(content) - start) // 2)
 
 
-def wait_until(what: Callable[[], Any], seconds: float = 30) -> Any:
-    """The first true value of `what`."""
+def wait_until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """Wait for the first true value of `condition`."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if found := what():
+        if found := condition():
             return found
         time.sleep(0.01)
-    raise AssertionError("it did not happen")
+    raise AssertionError(f"did not happen within {seconds} s")
 
 
 def kill(process: "subprocess.Popen[str]") -> None:

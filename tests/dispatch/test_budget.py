@@ -1,4 +1,4 @@
-"""No budget is ever exceeded, whatever the prices, the faults and the kills; and what was spent is known exactly."""
+"""Prices, faults and kills never make a run exceed its budget, and its spent money is known exactly."""
 
 import random
 
@@ -33,7 +33,7 @@ def micro(usd: float) -> int:
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_budget_that_is_reached_stops_the_run_and_a_higher_one_goes_on(stage: Stage, dialect: str) -> None:
+def test_a_reached_budget_stops_the_run_and_a_higher_budget_continues_it(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
     stopped = scene.run("--budget", "0.0004", "--max-tokens", "5", k=100, size=10)
     assert stopped.code == 3, stopped
@@ -49,7 +49,7 @@ def test_a_budget_that_is_reached_stops_the_run_and_a_higher_one_goes_on(stage: 
     scene.audit(status=True)
 
 
-def test_a_budget_of_nothing_buys_nothing(stage: Stage) -> None:
+def test_a_budget_of_zero_buys_nothing(stage: Stage) -> None:
     scene = stage("openai")
     assert scene.run("--budget", "0").code == 3
     assert scene.run("--budget", "0.000001").code == 3
@@ -57,8 +57,8 @@ def test_a_budget_of_nothing_buys_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-def test_answers_that_the_provider_lost_count_against_the_budget(stage: Stage, dialect: str) -> None:
-    """They may have been charged, and here they were."""
+def test_lost_answers_count_against_the_budget(stage: Stage, dialect: str) -> None:
+    """The provider may have charged them, as it does here."""
     scene = stage(dialect, rules=DAMAGE)
     done = scene.run("--budget", "0.02", k=60, size=20)
     assert done.code == 6, done
@@ -67,20 +67,20 @@ def test_answers_that_the_provider_lost_count_against_the_budget(stage: Stage, d
 
 
 def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
-    """One run with random prices, sizes and faults, killed at random and given more money again and again."""
-    chance = random.Random(seed)
-    dialect = chance.choice(dialects)
+    """Start a run with random prices, sizes and faults again and again, each time with more money, and kill it."""
+    rng = random.Random(seed)
+    dialect = rng.choice(dialects)
     chat = dialect == "chat"
-    prices = chance.randint(1, 900) / 1000, chance.randint(1, 3000) / 1000
-    rules = chance.choice(CHAT_FAULTS if chat else FAULTS)
+    prices = rng.randint(1, 900) / 1000, rng.randint(1, 3000) / 1000
+    rules = rng.choice(CHAT_FAULTS if chat else FAULTS)
     scene = stage(dialect, "--price", "{},{}".format(*prices), "--seed", str(seed), rules=rules)
-    scene.price = ",".join(f"{2 * price if chat else price:.3f}" for price in prices)  # single calls are twice as dear
-    rows, size = chance.randint(30, 120), chance.randint(5, 40)
+    scene.price = ",".join(f"{2 * price if chat else price:.3f}" for price in prices)  # single calls cost twice as much
+    rows, size = rng.randint(30, 120), rng.randint(5, 40)
     done = None
-    budget = chance.randint(200, 3_000)
+    budget = rng.randint(200, 3_000)
     for turn in range(40):
         client = scene.start("--budget", dollars(budget), k=rows, size=size)
-        if turn < 3 and chance.random() < 0.6:
+        if turn < 3 and rng.random() < 0.6:
             seen = bought(scene)
             wait_until(lambda: bought(scene) > seen or client.poll() is not None)  # noqa: B023
             if client.poll() is None:
@@ -93,9 +93,9 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
         scene.audit()
         if done.code != 3:
             break
-        budget += chance.randint(500, 5_000) * (turn + 1)
+        budget += rng.randint(500, 5_000) * (turn + 1)
     assert done is not None
-    # Missing is what expired three times, or was cut off in every download; the latter counts as the most it can cost.
+    # A row is missing if it expired three times or was cut off in every download; then its highest cost counts.
     assert done.code == (6 if done.report["missing"] else 0), (seed, done)
     assert micro(done.report["spent_usd"]) >= scene.cost()
     lost = chat and scene.billed() > done.report["answered"]
@@ -105,11 +105,11 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
 
 
 def bought(scene: Scene) -> int:
-    """How often something was bought: batches, or calls."""
+    """How many batches were bought; for chat, how many calls."""
     return scene.billed() if scene.dialect == "chat" else len(scene.accepted())
 
 
-# 18 once bought again what a cut download had lost
+# with seed 18, rows lost in a cut-off download were once bought again
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full), 18])
 def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)

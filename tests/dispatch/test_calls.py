@@ -1,4 +1,4 @@
-"""The client is killed at calls to the operating system, wherever in the program these may be."""
+"""The client is killed at its system calls."""
 
 import os
 import shutil
@@ -20,8 +20,8 @@ CALLS = ("fdatasync", "fsync", "rename", "sendto", "write", "ftruncate", "flock"
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_killed_at_any_of_its_calls_pays_once(stage: Stage, dialect: str) -> None:
-    """Each start has something new to ask, and dies at the n-th call of one kind that a thread of it makes, if any."""
+def test_a_client_killed_at_a_system_call_pays_once(stage: Stage, dialect: str) -> None:
+    """Each start has new rows to ask, and is killed when one of its threads makes the n-th call of a kind."""
     scene = stage(dialect)
     rows = died = 0
     for call in CALLS:

@@ -1,4 +1,4 @@
-"""A server without batches: batchbench plays them, survives being killed, and counts every call that was made."""
+"""A server without batches: batchbench makes single calls, survives kills, and counts every call."""
 
 import json
 import signal
@@ -27,18 +27,18 @@ def chat(stage: Stage) -> Stage:
 
 
 def spooled(scene: Scene, pattern: str) -> list[str]:
-    """The lines of files in the spool, or of the copy that is kept of them."""
+    """The lines of files in the spool folder."""
     return [line for file in scene.run_folder.glob(f"spool/{pattern}") for line in file.read_text().split("\n") if line]
 
 
-def judge(scene: Scene, rows: int) -> int:
-    """No answer is lost and every call is accounted for; how many calls nobody knows the outcome of."""
+def check_calls(scene: Scene, rows: int) -> int:
+    """Check that no answer is lost and every call is counted; returns how many calls have an unknown outcome."""
     results = [json.loads(line) for line in spooled(scene, "*.results.jsonl")]
     assert len({line["custom_id"] for line in results}) == len(results)
     lost: int = sum(line["error"] is not None and line["error"]["code"] == "call_lost" for line in results)
     assert len(results) == rows + lost
     calls = spooled(scene, "*.calls")
-    assert sum(word[0] == "+" for word in calls) == rows + lost + sum(word[0] == "-" for word in calls)
+    assert sum(note[0] == "+" for note in calls) == rows + lost + sum(note[0] == "-" for note in calls)
     assert rows <= scene.billed() <= rows + lost
     found = scene.audit(status=True)["invariants"]
     assert found["answers_belong_to_their_prompts"]["looked_at"].startswith(f"{rows} answers")
@@ -57,7 +57,7 @@ def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(
     kept = len(spooled(scene, "*.results.jsonl"))
     done = scene.run(k=ROWS, size=ROWS)
     assert (done.code, done.report["answered"], done.report["missing"]) == (0, ROWS, 0), done
-    lost = judge(scene, ROWS)
+    lost = check_calls(scene, ROWS)
     assert (place.startswith("spool-call") and lost > 0) or kept == int(place.partition(":")[2])
     assert micro(done.report["spent_usd"]) >= scene.cost()
     before = scene.billed()
@@ -66,9 +66,7 @@ def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(
 
 
 @pytest.mark.parametrize("damage", [lambda line: bytes(len(line)), lambda line: line[:16] + b"\xff" + line[17:]])
-def test_a_line_of_results_that_was_damaged_costs_its_call_and_no_other(
-    chat: Stage, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_line_of_results_loses_only_its_own_call(chat: Stage, damage: Callable[[bytes], bytes]) -> None:
     scene = chat()
     assert scene.run(k=ROWS, size=ROWS, crash="spool-line:9").code == KILLED
     (path,) = scene.run_folder.glob("spool/*.results.jsonl")
@@ -80,19 +78,19 @@ def test_a_line_of_results_that_was_damaged_costs_its_call_and_no_other(
     assert micro(done.report["spent_usd"]) >= scene.cost()
 
 
-def test_what_nobody_killed_is_called_once_and_costs_what_is_charged(chat: Stage) -> None:
+def test_without_a_kill_each_call_is_made_once_and_costs_what_is_charged(chat: Stage) -> None:
     scene = chat()
     done = scene.run(k=ROWS, size=ROWS // 2)
-    assert (done.code, scene.billed(), judge(scene, ROWS)) == (0, ROWS, 0), done
+    assert (done.code, scene.billed(), check_calls(scene, ROWS)) == (0, ROWS, 0), done
     assert micro(done.report["spent_usd"]) == scene.cost()
 
 
-def test_calls_that_are_turned_away_or_lost_are_made_again_and_counted(chat: Stage) -> None:
-    turned_away: Json = {"do": "429-ms", "on": "chat", "p": 0.1}
-    scene = chat(rules=[turned_away, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
+def test_refused_and_lost_calls_are_made_again_and_counted(chat: Stage) -> None:
+    refused: Json = {"do": "429-ms", "on": "chat", "p": 0.1}
+    scene = chat(rules=[refused, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
     done = scene.run(k=ROWS, size=ROWS)
     assert (done.code, done.report["answered"]) == (0, ROWS), done
-    assert judge(scene, ROWS) == scene.billed() - ROWS > 0
+    assert check_calls(scene, ROWS) == scene.billed() - ROWS > 0
     assert micro(done.report["spent_usd"]) >= scene.cost()
 
 
@@ -101,7 +99,7 @@ REST = [pytest.param(fault, marks=pytest.mark.full) for fault in OTHERS]
 
 
 @pytest.mark.parametrize("fault", ["500-after", "html-after", *REST])
-def test_a_call_that_was_charged_and_not_answered_is_made_again_with_money_of_its_own(chat: Stage, fault: str) -> None:
+def test_a_call_that_was_charged_but_not_answered_is_made_again_with_new_money(chat: Stage, fault: str) -> None:
     scene = chat(rules=[{"do": fault, "on": "chat", "first": 1, "p": 0.2}])
     budget = 700
     stopped = scene.run("--budget", f"{budget / 1_000_000}", "--max-tokens", "5", k=ROWS, size=ROWS)
@@ -111,7 +109,7 @@ def test_a_call_that_was_charged_and_not_answered_is_made_again_with_money_of_it
     kept, billed = stopped.report["answered"], scene.billed()
     done = scene.run("--budget", "1", "--max-tokens", "5", k=ROWS, size=ROWS)
     assert (done.code, done.report["answered"]) == (0, ROWS), done
-    assert scene.billed() - billed <= ROWS - kept + judge(scene, ROWS)
+    assert scene.billed() - billed <= ROWS - kept + check_calls(scene, ROWS)
     assert scene.billed() > ROWS
     assert micro(done.report["spent_usd"]) >= scene.cost()
 
@@ -128,10 +126,10 @@ def test_a_client_killed_again_and_again_never_spends_more_than_its_budget(chat:
     assert scene.cost() <= micro(stopped.report["spent_usd"]) <= budget
     done = scene.run("--budget", "1", "--max-tokens", "5", "--rebuy-missing", k=ROWS, size=ROWS // 4)
     assert (done.code, done.report["answered"]) == (0, ROWS), done
-    judge(scene, ROWS)
+    check_calls(scene, ROWS)
 
 
-def test_calls_in_flight_when_a_client_is_told_to_stop_are_waited_for(chat: Stage) -> None:
+def test_a_client_that_is_stopped_waits_for_its_calls_in_flight(chat: Stage) -> None:
     scene = chat()
     client = scene.start(k=ROWS, size=ROWS)
     wait_until(lambda: list(scene.home.glob("cache/*/*/spool/*.jsonl")))
@@ -142,10 +140,10 @@ def test_calls_in_flight_when_a_client_is_told_to_stop_are_waited_for(chat: Stag
     assert ended(client).code == 130
     assert ROWS > len(spooled(scene, "*.results.jsonl")) == scene.billed() > 0
     done = scene.run(k=ROWS, size=ROWS)
-    assert (done.code, judge(scene, ROWS), scene.billed()) == (0, 0, ROWS), done
+    assert (done.code, check_calls(scene, ROWS), scene.billed()) == (0, 0, ROWS), done
 
 
-def test_a_server_that_loses_every_call_is_not_asked_for_long(chat: Stage) -> None:
+def test_a_server_that_loses_every_call_is_given_up(chat: Stage) -> None:
     scene = chat(rules=[{"do": "503-before", "on": "chat"}])
     done = scene.run(k=ROWS, size=ROWS)
     assert done.code == 1, done
@@ -153,7 +151,7 @@ def test_a_server_that_loses_every_call_is_not_asked_for_long(chat: Stage) -> No
     assert len(spooled(scene, "*.calls")) < ROWS
 
 
-def test_a_first_question_is_asked_of_a_server_that_is_not_on_this_machine(chat: Stage) -> None:
+def test_a_trial_question_is_asked_and_paid_for(chat: Stage) -> None:
     scene = chat()
     done = scene.run("--trial", "always", k=ROWS, size=ROWS)
     assert (done.code, scene.billed()) == (0, ROWS + 1), done
@@ -166,12 +164,12 @@ def test_a_server_that_refuses_the_key_ends_the_run(chat: Stage) -> None:
     assert (done.code, scene.billed()) == (77, 0), done
 
 
-def test_looking_at_an_unfinished_run_makes_no_calls(chat: Stage) -> None:
+def test_an_audit_of_an_unfinished_run_makes_no_calls(chat: Stage) -> None:
     scene = chat()
     assert scene.run(k=ROWS, size=ROWS, crash="spool-line:3").code == KILLED
     billed, bytes_before = scene.billed(), contents(scene.run_folder)
-    looked = scene.program("audit", "--remote")
-    assert looked.code == 0, looked
+    audited = scene.program("audit", "--remote")
+    assert audited.code == 0, audited
     assert (scene.billed(), contents(scene.run_folder)) == (billed, bytes_before)
 
 
@@ -179,7 +177,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_a_cancelled_run_keeps_what_was_answered(chat: Stage) -> None:
+def test_a_cancelled_run_keeps_its_answers(chat: Stage) -> None:
     scene = chat()
     assert scene.run(k=ROWS, size=ROWS, crash="spool-line:5").code == KILLED
     assert scene.run(k=ROWS, size=ROWS, command="cancel").code == 0

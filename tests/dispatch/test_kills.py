@@ -1,4 +1,4 @@
-"""A reply is lost at the worst moment: every answer is paid for once, and none is lost."""
+"""The reply to a create is lost: every answer is paid for once, and none is lost."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.parametrize("dialect", DIALECTS)
 ROWS = 1000
 
 
-def test_a_reply_lost_to_a_reset_is_looked_for_and_not_bought_again(stage: Stage, dialect: str) -> None:
+def test_a_create_whose_reply_is_lost_is_found_and_not_bought_again(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "reset-after", "on": "create"}])
     done = scene.run(k=ROWS, size=250)
     assert (done.code, done.report["answered"], done.report["missing"]) == (0, ROWS, 0), done

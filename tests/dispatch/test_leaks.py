@@ -1,4 +1,4 @@
-"""A client that waits for a week, or whose network fails thousands of times, takes no more room than at first."""
+"""A client that waits for a week, or whose network fails thousands of times, uses no more memory than at first."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ STUCK = Rule(do="stuck")
 BROKEN = [Rule(do=do, on="poll", p=0.15) for do in ("reset-before", "reset-after", "close-after", "500-before")]
 
 
-def room(world: World) -> tuple[int, int, int]:
+def resources(world: World) -> tuple[int, int, int]:
     """Bytes of memory, open files, and tasks."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -25,7 +25,7 @@ def room(world: World) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(("rules", "errors"), [([STUCK], 0), ([STUCK, *BROKEN], 5_000)], ids=["waiting", "failing"])
-def test_ten_thousand_polls_leave_nothing_behind(tmp_path: Path, small: Path, rules: list[Rule], errors: int) -> None:
+def test_ten_thousand_polls_leak_nothing(tmp_path: Path, small: Path, rules: list[Rule], errors: int) -> None:
     world = World(tmp_path, small, "openai", limits(3, 2, poll=(60, 60)))
     world.faults(rules)
     world.start(1)
@@ -37,11 +37,11 @@ def test_ten_thousand_polls_leave_nothing_behind(tmp_path: Path, small: Path, ru
             assert not world.finished()
 
     poll(WARM)
-    memory, files, tasks = room(world)
+    memory, files, tasks = resources(world)
     poll(POLLS)
-    grown, files_now, tasks_now = room(world)
+    grown, files_now, tasks_now = resources(world)
     assert grown - memory <= 5 << 20
-    assert files_now - files <= 2  # a connection may be open at this very moment
+    assert files_now - files <= 2  # a connection may be open at this moment
     assert tasks_now - tasks <= 2
     assert world.context.state.event_counts["fault"] >= errors
     world.close()

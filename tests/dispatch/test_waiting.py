@@ -1,4 +1,4 @@
-"""A program that waits says for what, and when it looks again; one that was told to be quiet says nothing."""
+"""While the program waits, it says what for and when it looks again; with --quiet it says nothing."""
 
 import re
 
@@ -24,7 +24,7 @@ WAITS: list[tuple[str, tuple[str, ...], list[Json]]] = [
 
 
 @pytest.mark.parametrize(("words", "rules"), [wait[1:] for wait in WAITS], ids=["running", "unanswered", "refused"])
-def test_a_wait_is_explained(stage: Stage, words: tuple[str, ...], rules: list[Json]) -> None:
+def test_the_program_says_what_it_waits_for(stage: Stage, words: tuple[str, ...], rules: list[Json]) -> None:
     scene = stage("openai", *words, rules=rules)
     client = scene.start("--settle", "8", k=20, size=10)
     expected = next(text for text, *rest in WAITS if rest == [words, rules])
@@ -34,7 +34,7 @@ def test_a_wait_is_explained(stage: Stage, words: tuple[str, ...], rules: list[J
     assert line is not None
 
 
-def test_a_quiet_run_says_nothing_at_all(stage: Stage) -> None:
+def test_a_quiet_run_prints_nothing(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
     done = scene.run("--quiet", k=20, size=10)
     assert (done.code, done.stdout, done.stderr, scene.billed()) == (0, "", "", 20)

@@ -183,7 +183,7 @@ def test_the_interpreters_options_and_the_locale_change_nothing(stage: Stage) ->
 def test_a_terminal_of_twenty_columns_is_wide_enough(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     scene.start(k=1).communicate()
-    line = [sys.executable, "-m", "batchbench", "run", *PROBE, *scene._whom(), "--price", scene.price]
+    line = [sys.executable, "-m", "batchbench", "run", *PROBE, *scene._model(), "--price", scene.price]
     line += ["--sample-k", str(ROWS), "--settle", "1", "--home", str(scene.home)]
     client = shown(line, {**os.environ, "OPENAI_API_KEY": scene.emulator.token}, (5, 20))
     assert client.code == 0, client.seen

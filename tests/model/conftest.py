@@ -1,4 +1,4 @@
-"""A small compiled probe, made once."""
+"""A small probe, compiled once."""
 
 import subprocess
 import sys

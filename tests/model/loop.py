@@ -1,7 +1,7 @@
-"""An event loop in which nothing takes time but waiting, and nobody waits: time jumps to whatever is due next.
+"""An event loop in virtual time: instead of waiting, time jumps to the next timer.
 
-Connections are made in memory, so the real HTTP client and the real HTTP server talk to each other without a network,
-and there are no threads: what would be done in one is done at once. The same calls in the same order give the same run.
+Connections are in memory, so that the real HTTP client and the real HTTP server talk without a network. There are no
+threads: their work is done at once. The same calls in the same order give the same run.
 """
 
 import asyncio
@@ -20,43 +20,43 @@ import pytest
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint
 
-BIRTH = 1_800_000_000.0  # seconds since 1970
-LATENCY = 0.05  # seconds that a piece of a message is on its way, so that one can die while it is
+START = 1_800_000_000.0  # seconds since 1970
+LATENCY = 0.05  # seconds that data takes to arrive, so that a client can be killed in the meantime
 
 
 class JumpingSelector(selectors.SelectSelector):
-    """Instead of waiting, lets time pass; there is nothing outside that could happen meanwhile."""
+    """Advances the clock instead of waiting: no event comes from outside."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "everybody waits for somebody else"
+        assert timeout is not None, "deadlock: no timer is set"
         self.now += max(0.0, timeout)
         return []
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Virtual time, connections in memory, work for threads done on the spot."""
+    """Virtual time, connections in memory, the work of threads done at once."""
 
     def __init__(self) -> None:
         self._jumping = JumpingSelector()
         super().__init__(self._jumping)
-        self.server: Callable[[], asyncio.Protocol] | None = None  # who answers; null: nobody
-        self.wires: set[End] = set()
+        self.server: Callable[[], asyncio.Protocol] | None = None  # accepts connections; None: unreachable
+        self.connections: set[End] = set()
 
     def time(self) -> float:
         return self._jumping.now
 
     def wall(self) -> float:
-        return BIRTH + self.time()
+        return START + self.time()
 
     def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         done = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
             done.set_exception(error)
         return done
 
@@ -80,14 +80,14 @@ class Loop(asyncio.SelectorEventLoop):
         transport.write(content)
         return len(content)
 
-    def cut_wires(self) -> None:
-        """Every connection is gone, as when one side has died."""
-        for end in list(self.wires):
+    def close_connections(self) -> None:
+        """Reset every connection, as when one side has died."""
+        for end in list(self.connections):
             end.lose(ConnectionResetError(104, "Connection reset by peer"))
 
 
 class End(asyncio.Transport):
-    """One end of a connection; what is written here arrives at the other a moment later, in order."""
+    """One end of a connection; data written here arrives at the other end after LATENCY, in order."""
 
     def __init__(self, loop: Loop, sock: socket.socket) -> None:
         super().__init__({"socket": sock, "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 1)})
@@ -95,32 +95,32 @@ class End(asyncio.Transport):
         self._loop = loop
         self._sock = sock
         self._protocol: Any = None
-        self._arriving: deque[bytes | None] = deque()  # null is the end
+        self._arriving: deque[bytes | None] = deque()  # None is the end
         self._paused = False
         self._closing = False
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-        self._loop.wires.add(self)
+        self._loop.connections.add(self)
         protocol.connection_made(self)
 
     def write(self, data: Any) -> None:
         if not self._closing and data:
             self._send(bytes(data))
 
-    def _send(self, piece: bytes | None) -> None:
+    def _send(self, data: bytes | None) -> None:
         other = self.other
 
         def arrive() -> None:
-            other._arriving.append(on_the_way.popleft())
+            other._arriving.append(in_transit.popleft())
             other._deliver()
 
-        on_the_way = self.__dict__.setdefault("_on_the_way", deque())
-        on_the_way.append(piece)
+        in_transit = self.__dict__.setdefault("_in_transit", deque())
+        in_transit.append(data)
         self._loop.call_later(LATENCY, arrive)
 
     def _deliver(self) -> None:
-        while self._arriving and not self._paused and self in self._loop.wires:
+        while self._arriving and not self._paused and self in self._loop.connections:
             piece = self._arriving.popleft()
             if piece is not None:
                 self._protocol.data_received(piece)
@@ -138,8 +138,8 @@ class End(asyncio.Transport):
         self.other.lose(ConnectionResetError(104, "Connection reset by peer"))
 
     def lose(self, error: Exception | None) -> None:
-        if self in self._loop.wires:
-            self._loop.wires.discard(self)
+        if self in self._loop.connections:
+            self._loop.connections.discard(self)
             self._closing = True
             self._protocol.connection_lost(error)
             self._sock.close()
@@ -171,7 +171,7 @@ class End(asyncio.Transport):
 
 
 async def at_once(work: Callable[..., Any], *args: Any, **_: Any) -> Any:
-    """What anyio would do in a thread: not torn away from, others may run before and after."""
+    """Do the work of a thread at once; it cannot be cancelled, and other tasks may run before and after."""
     await checkpoint()
     with CancelScope(shield=True):
         await checkpoint()
@@ -182,10 +182,10 @@ async def at_once(work: Callable[..., Any], *args: Any, **_: Any) -> Any:
 
 @contextmanager
 def virtual(seed: int) -> Iterator[Loop]:
-    """A loop; while it lasts, clocks tell its time and whatever is drawn at random is drawn from `seed`."""
+    """A loop; while it runs, clocks show its time and random numbers come from `seed`."""
     loop = Loop()
     chance = random.Random(seed)
-    mask = os.umask(0o077)  # as the program's own start sets it
+    mask = os.umask(0o077)  # as the program sets it when it starts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", loop.wall)
         patch.setattr(time, "monotonic", loop.time)
@@ -193,7 +193,7 @@ def virtual(seed: int) -> Iterator[Loop]:
         patch.setattr(random, "_urandom", chance.randbytes)
         patch.setattr(os, "urandom", chance.randbytes)
         patch.setattr(anyio.to_thread, "run_sync", at_once)
-        for sync in ("fsync", "fdatasync"):  # a process that dies loses nothing that was written
+        for sync in ("fsync", "fdatasync"):  # a killed process loses no data that it has written
             patch.setattr(os, sync, lambda _: None)
         try:
             yield loop

@@ -1,4 +1,4 @@
-"""Whatever a person, a provider and a machine do to a run, in whatever order: after every step the promises hold."""
+"""A state machine: the user, the provider and the machine act on a run in any order, and the invariants always hold."""
 
 import gc
 import tempfile
@@ -24,17 +24,17 @@ from batchbench.emulator.faults.rules import Rule
 from batchbench.errors import UnresolvedError
 from batchbench.runs.events import AnyEvent
 from batchbench.runs.journal import OPEN
-from tests.model.world import Client, World, limits
+from tests.model.world import Process, World, limits
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::aiohttp.web.NotAppKeyWarning"),  # the emulator's, here in our process
-    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # who is killed closes nothing
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # a killed client closes no file
 ]
 
 HOUR, DAY = 3600.0, 86_400.0
 ITEMS = 6  # of three prompts each
 
-# Faults that lose no answer for good, whatever they meet.
+# Faults that lose no answer in the end.
 HARMLESS = [
     *[
         Rule(do=do, on=on)
@@ -68,7 +68,7 @@ LOSSY = [
     Rule(do="output-null"),
     Rule(do="output-late", seconds=2000),
     *[Rule(do=do) for do in ("cut-line", "cut-mid-line", "cut-length")],
-    # Not every line: a batch whose every line bears somebody else's id is nobody's to tell.
+    # Not every line: a batch in which every line has a wrong id cannot be told from other users' batches.
     *[Rule(do=f"line-{name}", nth=[2]) for name in ("unknown-id", "foreign-id")],
     *[Rule(do=f"line-{name}", p=0.3) for name in ("missing", "malformed", "conflict", "500", "policy", "usage-absent")],
 ]
@@ -80,11 +80,11 @@ DEADLY = [
 ]
 
 
-WHILES = st.sampled_from([0.3, 5.0, 100.0, 1000.0, HOUR, 10 * HOUR, DAY, 3 * DAY])
+DURATIONS = st.sampled_from([0.3, 5.0, 100.0, 1000.0, HOUR, 10 * HOUR, DAY, 3 * DAY])
 
 
-class Life(RuleBasedStateMachine):
-    """A run that is started, disturbed and killed in any order."""
+class RunMachine(RuleBasedStateMachine):
+    """A run that is started, disturbed and killed, in any order."""
 
     def __init__(self, manifests: Path) -> None:
         super().__init__()
@@ -92,8 +92,8 @@ class Life(RuleBasedStateMachine):
         self.world: World
         self.lossy = False
         self.faults: list[Rule] = []
-        self.asked = (1, 1)  # the most items and repetitions
-        self.judged: tuple[int, int] | None = None  # sizes of ledger and journal at the last audit
+        self.asked = (1, 1)  # the largest numbers of items and repetitions so far
+        self.audited: tuple[int, int] | None = None  # sizes of ledger and journal at the last audit
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 
     @initialize(
@@ -107,7 +107,7 @@ class Life(RuleBasedStateMachine):
         found = limits(size, open_batches, bytes=size_in_bytes)
         self.world = World(Path(self._folder.name), self.manifests, dialect, found, seed)
 
-    # -- the person ----------------------------------------------------------------------------------------
+    # -- the user ------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.world.client is None)
     @rule(
@@ -117,9 +117,9 @@ class Life(RuleBasedStateMachine):
         rebuy=st.booleans(),
         detach=st.booleans(),
         deadly=st.just(("", 0)) | st.tuples(st.sampled_from(DEADLY), st.integers(1, 3)),
-        seconds=WHILES,
+        seconds=DURATIONS,
     )
-    def type_the_command(
+    def start(
         self,
         items: int,
         repetitions: int,
@@ -142,23 +142,23 @@ class Life(RuleBasedStateMachine):
         client.stop.set()
         self.wait(1.0)
 
-    @precondition(lambda self: self.world.client is None and self.undecided())
+    @precondition(lambda self: self.world.client is None and self.unresolved())
     @rule()
-    def decide_what_nobody_can_tell(self) -> None:
-        """The person looks at the provider's own page, and says what is there."""
+    def resolve_unresolved_batches(self) -> None:
+        """The user finds out in the provider's own dashboard which batches exist."""
         self.resolve()
 
     def resolve(self) -> None:
-        there = {batch.accepted.nonce: batch.id for batch in self.world.mine() if not batch.deleted}
-        for nonce in self.undecided():
-            self.world.settle(nonce, there.get(nonce, "void"))
+        existing = {batch.accepted.nonce: batch.id for batch in self.world.mine() if not batch.deleted}
+        for nonce in self.unresolved():
+            self.world.resolve(nonce, existing.get(nonce, "void"))
 
-    def undecided(self) -> list[str]:
+    def unresolved(self) -> list[str]:
         return [batch.nonce for batch in self.world.state().open() if batch.state == "unresolved"]
 
     # -- the machine ---------------------------------------------------------------------------------------
 
-    @rule(seconds=WHILES)
+    @rule(seconds=DURATIONS)
     def wait(self, seconds: float) -> None:
         self.world.wait(seconds)
         self.world.finished()
@@ -174,41 +174,41 @@ class Life(RuleBasedStateMachine):
         self.world.boots += 1
 
     @rule(seconds=st.sampled_from([100.0, HOUR, 10 * HOUR]))
-    def stand_still(self, seconds: float) -> None:
-        self.world.stand_still(seconds)
+    def freeze(self, seconds: float) -> None:
+        self.world.freeze(seconds)
 
     # -- the provider --------------------------------------------------------------------------------------
 
     @rule(fault=st.sampled_from(HARMLESS + LOSSY), share=st.sampled_from([1.0, 0.5]))
-    def provider_goes_wrong(self, fault: Rule, share: float) -> None:
+    def provider_fails(self, fault: Rule, share: float) -> None:
         self.lossy |= fault in LOSSY
         self.faults = [*self.faults, msgspec.structs.replace(fault, p=fault.p * share)][-3:]
         self.world.faults(self.faults)
 
     @precondition(lambda self: self.faults)
     @rule()
-    def provider_is_well_again(self) -> None:
+    def provider_recovers(self) -> None:
         self.faults = []
         self.world.faults([])
 
     @rule(seconds=st.sampled_from([1.0, 100.0, 2000.0]))
-    def nobody_can_be_reached(self, seconds: float) -> None:
+    def network_fails(self, seconds: float) -> None:
         self.world.reachable(False)
         self.wait(seconds)
         self.world.reachable(True)
 
     @precondition(lambda self: any(self.world.context.state.open))
     @rule(which=st.integers(0, 9))
-    def somebody_cancels(self, which: int) -> None:
+    def another_user_cancels(self, which: int) -> None:
         running = [batch.id for batch in self.world.mine() if batch.open and batch.cancelled is None]
         if running:
             self.lossy = True
             self.world.cancel_elsewhere(running[which % len(running)])
 
-    # -- what holds at any time ----------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------
 
     @invariant()
-    def the_journal_is_the_state(self) -> None:
+    def the_journal_has_the_whole_state(self) -> None:
         client = self.world.client
         if client is not None and client.run is not None and not client.task.done():
             assert self.world.state() == client.run.state
@@ -227,27 +227,27 @@ class Life(RuleBasedStateMachine):
         assert max(rows.values(), default=1) == 1
 
     @invariant()
-    def the_auditor_finds_nothing(self) -> None:
+    def the_auditor_finds_no_problem(self) -> None:
         journal, ledger = self.world.folder / "journal", self.world.context.settings.ledger
         if not self.world.state().asked:
             return
         sizes = ledger.stat().st_size, journal.stat().st_size
-        if sizes != self.judged:
-            self.judged = sizes
+        if sizes != self.audited:
+            self.audited = sizes
             self.world.audit(unfinished=True)
 
-    # -- how it ends ---------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
             try:
-                self.all_is_well_in_the_end()
+                self.check_end()
             finally:
                 self.world.close()
         self._folder.cleanup()
 
-    def all_is_well_in_the_end(self) -> None:
-        """Once nothing goes wrong any more, the same command brings everything home, and then changes nothing."""
+    def check_end(self) -> None:
+        """Without faults, the same command collects every answer, and after that it changes nothing."""
         self.world.kill()
         self.world.faults([])
         self.world.deadly = ("", 0)
@@ -259,26 +259,26 @@ class Life(RuleBasedStateMachine):
             if isinstance(client.error, UnresolvedError):
                 self.resolve()
         assert client.error is None, client.error
-        told = client.status()
+        status = client.status()
         assert client.account is not None
         assert (client.account.todo(), client.account.progress().in_flight) == (0, 0)
-        assert self.lossy or told["answered"] == told["asked"], told
-        self.world.audit(status=told)
+        assert self.lossy or status["answered"] == status["asked"], status
+        self.world.audit(status=status)
         self.world.wait(DAY)
-        client = self.finish(items, repetitions)  # which looks once more for what may have come late
+        client = self.finish(items, repetitions)  # rechecks missing answers
         assert client.error is None, client.error
-        told = client.status()
-        before = self.world.audit(status=told)["snapshot"]
+        status = client.status()
+        before = self.world.audit(status=status)["snapshot"]
         assert self.finish(items, repetitions).error is None
-        self.world.audit(status=told, before=before)
+        self.world.audit(status=status, before=before)
 
-    def finish(self, items: int, repetitions: int) -> Client:
+    def finish(self, items: int, repetitions: int) -> Process:
         self.world.start(items, repetitions)
         for _ in range(20):
             self.world.wait(DAY / 2)
             if client := self.world.finished():
                 return client
-        raise AssertionError("ten days, and no end")
+        raise AssertionError("still running after ten days")
 
 
 def play(manifests: Path, examples: int, steps: int, derandomize: bool = False) -> None:
@@ -288,15 +288,15 @@ def play(manifests: Path, examples: int, steps: int, derandomize: bool = False) 
         suppress_health_check=list(HealthCheck),
         derandomize=derandomize,
     )
-    run_state_machine_as_test(lambda: Life(manifests), settings=chosen)  # type: ignore[arg-type]
-    gc.collect()  # what killed clients have left open is closed here, and troubles no other test
+    run_state_machine_as_test(lambda: RunMachine(manifests), settings=chosen)  # type: ignore[arg-type]
+    gc.collect()  # close the files of killed clients here, not in another test
 
 
-def test_no_order_of_events_breaks_a_promise(small: Path) -> None:
+def test_invariants_hold_for_any_order_of_events(small: Path) -> None:
     play(small, 80, 25, derandomize=True)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3000)
-def test_no_order_of_many_events_breaks_a_promise(small: Path) -> None:
+def test_invariants_hold_for_any_order_of_many_events(small: Path) -> None:
     play(small, 200, 50)

@@ -1,4 +1,4 @@
-"""What the state machine has found, told one by one."""
+"""Bugs that the state machine has found, one test each."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ Make = Callable[..., World]
 
 @pytest.fixture
 def make(tmp_path: Path, small: Path) -> Iterator[Make]:
-    """A world with a provider of some dialect, and small batches."""
+    """Make worlds with small batches."""
     worlds: list[World] = []
 
     def one(dialect: str, size: int = 3, open_batches: int = 1) -> World:
@@ -32,8 +32,8 @@ def make(tmp_path: Path, small: Path) -> Iterator[Make]:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_what_is_lost_again_is_not_bought_again_by_the_same_command(make: Make, dialect: str) -> None:
-    """It was, without end, for as long as downloads were cut and there was money left."""
+def test_rows_that_get_lost_again_are_not_bought_again_by_the_same_command(make: Make, dialect: str) -> None:
+    """They were bought again and again while downloads were cut off and money was left."""
     world = make(dialect)
     world.faults([CUT])
     for bought in (1, 2, 3):
@@ -45,8 +45,8 @@ def test_what_is_lost_again_is_not_bought_again_by_the_same_command(make: Make, 
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_an_answer_that_came_late_is_not_fetched_once_more_for_a_later_batch(make: Make, dialect: str) -> None:
-    """A row that two batches had lost was answered by the first of them, then forgotten for the second one's sake."""
+def test_a_late_answer_stays_answered_if_a_later_batch_lacks_the_row_too(make: Make, dialect: str) -> None:
+    """Two batches lacked a row. The first one delivered it late, but the second one made it missing again."""
     world = make(dialect)
     world.faults([CUT])
     for _ in range(2):
@@ -58,13 +58,13 @@ def test_an_answer_that_came_late_is_not_fetched_once_more_for_a_later_batch(mak
         client = world.start(1)
         world.wait(DAY)
         assert world.finished()
-        told = client.status()
-        assert (told["answered"], told["missing"], len(world.mine())) == (3, 0, 2)
-        world.audit(status=told)
+        status = client.status()
+        assert (status["answered"], status["missing"], len(world.mine())) == (3, 0, 2)
+        world.audit(status=status)
 
 
-def test_a_batch_that_a_person_has_to_decide_about_holds_up_no_other(make: Make) -> None:
-    """Where sizes tell batches apart, what was left waited for its end if it had the same size: for ever."""
+def test_an_unresolved_batch_does_not_block_other_batches(make: Make) -> None:
+    """With Anthropic, sizes tell batches apart: a batch of the same size waited for ever."""
     world = make("anthropic", size=1)
     world.faults([Rule(do="reset-after", on="create"), Rule(do="500-before", on="results")])
     for answered in (0, 2):
@@ -78,15 +78,15 @@ def test_a_batch_that_a_person_has_to_decide_about_holds_up_no_other(make: Make)
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(make: Make, dialect: str) -> None:
-    """It was looked for in the time after it, and bought again."""
+def test_a_create_is_found_after_the_machine_was_frozen(make: Make, dialect: str) -> None:
+    """The search began after the create, by the client's clock, and the batch was bought again."""
     world = make(dialect)
     world.faults([Rule(do="reset-after", on="create", first=1), Rule(do="html-after", on="list", p=0.999)])
     world.start(1)
     world.wait(1)
     assert len(world.mine()) == 1
-    world.stand_still(6 * 3600.0)
-    world.wait(60)  # in which the provider has told what time it is
+    world.freeze(6 * 3600.0)
+    world.wait(60)  # the client learns the provider's time
     world.faults([])
     world.wait(DAY)
     assert world.finished()
@@ -96,7 +96,7 @@ def test_a_create_is_found_after_a_standstill_of_which_no_clock_of_ours_knows(ma
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_buying_goes_on_after_a_listing_shows_batches_that_were_not_found_before(make: Make, dialect: str) -> None:
-    """The 404 replies were never forgotten, and the run waited for ever."""
+    """The 404 replies counted for ever, and the run bought nothing more."""
     world = make(dialect, size=3, open_batches=3)
     world.faults([Rule(do="list-lag", seconds=100), Rule(do="poll-404", first=2)])
     client = world.start(4)
@@ -108,8 +108,8 @@ def test_buying_goes_on_after_a_listing_shows_batches_that_were_not_found_before
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_copy_that_a_killed_process_had_noted_is_stopped(make: Make, dialect: str) -> None:
-    """Nobody looked at it again, and it ran to its end."""
+def test_a_recorded_copy_is_cancelled_by_the_next_start(make: Make, dialect: str) -> None:
+    """The process was killed between recording and cancelling, and the copy ran to its end."""
     world = make(dialect)
     world.faults([Rule(do="dup-accept")])
     world.start(1)

@@ -1,5 +1,7 @@
-"""A provider and a client in one process and in virtual time: the real emulator, the real dispatcher, real HTTP between
-them, files in a real folder. What is not real is the wire, the threads and the clock.
+"""A provider and a client in one process and in virtual time.
+
+The emulator, the dispatcher, the HTTP between them and the files are real. The network, the threads and the clock are
+simulated.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ from batchbench.runs import journal
 from batchbench.runs.folder import Run, open_run, read_journal
 from batchbench.runs.journal import RunState
 from batchbench.runs.results import outcomes
-from batchbench.transport import client
+from batchbench.transport.client import Client
 from tests.auditor.invariants import audit, load
 from tests.dispatch.scene import tear_last_line
 from tests.model.loop import Loop, virtual
@@ -44,21 +46,21 @@ Json = dict[str, Any]
 Act = Callable[[Account, Calls], Awaitable[None]]
 TOKEN = "sk-canary-5a0d"
 PORT = 8080
-PRICE = Price(input=75_000, output=300_000, source="test")  # the emulator's own
+PRICE = Price(input=75_000, output=300_000, source="test")  # what the emulator charges
 PROCESSING = 600.0  # seconds a batch takes
 
 
 class Killed(BaseException):
-    """The client is dead; no code of its own may catch this."""
+    """Raised in a killed client; its own code cannot catch it."""
 
 
 class World:
     """One provider, one folder, at most one client at a time."""
 
     def __init__(self, folder: Path, manifests: Path, dialect: str, limits: Limits, seed: int = 0) -> None:
-        self._leave = ExitStack()
-        self.loop: Loop = self._leave.enter_context(virtual(seed))
-        self._leave.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
+        self._exit_stack = ExitStack()
+        self.loop: Loop = self._exit_stack.enter_context(virtual(seed))
+        self._exit_stack.enter_context(pytest.MonkeyPatch.context()).setattr(crash_points, "point", self._point)
         self.dialect = dialect
         self.limits = limits
         self.provider = load_provider(dialect)
@@ -70,17 +72,17 @@ class World:
         self.manifest = manifest
         self.target = Target(provider=dialect, model="echo", max_tokens=20)
         self.boots = 0
-        self.rebuys = 0  # how often the user has asked for what was lost once more
-        self.deadly = ("", 0)  # where the client dies, and the how manieth time it comes by
+        self.rebuys = 0  # how often the user has asked for missing answers again
+        self.deadly = ("", 0)  # the crash point that kills the client, and after how many passes
         self.dead = False
-        self.client: Client | None = None
+        self.client: Process | None = None
         self.context: Context
-        self._sitting: list[asyncio.Task[None]] = []
+        self._provider_tasks: list[asyncio.Task[None]] = []
         (folder / "provider").mkdir()
-        self.do(self._open_the_provider(folder / "provider", seed))
+        self.do(self._start_provider(folder / "provider", seed))
 
     def do(self, what: Any) -> Any:
-        """Let a coroutine run to its end, and everything else beside it."""
+        """Run a coroutine to its end, and everything else in the meantime."""
         return self.loop.run_until_complete(what)
 
     def wait(self, seconds: float) -> None:
@@ -88,16 +90,16 @@ class World:
 
     def close(self) -> None:
         self.kill()
-        for task in self._sitting:
+        for task in self._provider_tasks:
             task.cancel()
-        self.do(asyncio.gather(*self._sitting, return_exceptions=True))
-        self.loop.cut_wires()
+        self.do(asyncio.gather(*self._provider_tasks, return_exceptions=True))
+        self.loop.close_connections()
         self.context.ledger.close()
-        self._leave.close()
+        self._exit_stack.close()
 
     # -- the provider --------------------------------------------------------------------------------------
 
-    async def _open_the_provider(self, state: Path, seed: int) -> None:
+    async def _start_provider(self, state: Path, seed: int) -> None:
         self.context = Context(
             Settings(
                 state=state,
@@ -113,28 +115,28 @@ class World:
         server = Server(self.context)
         runner = web.AppRunner(server.app(), access_log=None, handle_signals=False)
         await runner.setup()
-        self._door = runner.server
-        self.loop.server = self._door
-        self._sitting.append(asyncio.ensure_future(self.context.run_tasks(server.scheduler.run)))
+        self._http_server = runner.server
+        self.loop.server = self._http_server
+        self._provider_tasks.append(asyncio.ensure_future(self.context.run_tasks(server.scheduler.run)))
 
     def faults(self, rules: Sequence[Rule]) -> None:
-        """From now on, these and no others."""
+        """Replace the faults that the provider plays."""
         self.context.faults = Faults(list(rules), self.context.settings.seed)
 
-    def reachable(self, yes: bool) -> None:
-        self.loop.server = self._door if yes else None
-        if not yes:
-            self.loop.cut_wires()
+    def reachable(self, reachable: bool) -> None:
+        self.loop.server = self._http_server if reachable else None
+        if not reachable:
+            self.loop.close_connections()
 
-    def stand_still(self, seconds: float) -> None:
-        """Freeze the client's machine, as who owns it may: none of its clocks goes on, the provider's does."""
+    def freeze(self, seconds: float) -> None:
+        """Freeze the client's machine: its clocks stand still, the provider's clock goes on."""
         t, wall = self.context.now()
         self.context.record(events.ClockAdvanced(t=t, wall=wall, advance=seconds))
         self.context.clock.advance(seconds)
         self.context.changed.set()
 
     def mine(self) -> list[Any]:
-        """Our batches, as the provider knows them."""
+        """The client's batches, as the provider has them."""
         return [batch for batch in self.context.state.batches.values() if batch.accepted.owner == "client"]
 
     def cancel_elsewhere(self, batch: str) -> None:
@@ -145,18 +147,18 @@ class World:
 
     def start(
         self, items: int, repetitions: int = 1, budget: int | None = None, act: "Act | None" = None, **wanted: Any
-    ) -> "Client":
-        """Type the command, or another."""
+    ) -> "Process":
+        """Start the client with the dispatcher, or with `act` in its place."""
         assert self.client is None
         self.dead = False
         self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
         plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, **wanted)
-        self.client = Client(self, plan, budget, act)
+        self.client = Process(self, plan, budget, act)
         return self.client
 
-    def settle(self, nonce: str, answer: str) -> None:
-        """Say what became of a batch that nobody else can tell of."""
+    def resolve(self, nonce: str, answer: str) -> None:
+        """Decide what became of a batch, as `--resolve` does."""
 
         async def act(account: Account, _: Calls) -> None:
             dispatch.resolve(account.run, nonce, answer, self.loop.wall())
@@ -165,16 +167,16 @@ class World:
         self.wait(1)
         assert self.finished()
 
-    def finished(self) -> "Client | None":
-        """The client, if it has ended since; it is not the client any more then."""
+    def finished(self) -> "Process | None":
+        """The client if it has ended, which makes room for the next one; None if it is still running."""
         if self.client is None or not self.client.task.done():
             return None
-        client, self.client = self.client, None
-        client.judge()
-        return client
+        ended, self.client = self.client, None
+        ended.check_error()
+        return ended
 
     def kill(self) -> None:
-        """As kill -9 does, wherever it is."""
+        """Kill the client, as kill -9 does."""
         if self.client is not None and not self.client.task.done():
             self._die()
             self.client.task.cancel()
@@ -182,9 +184,9 @@ class World:
         self.finished()
 
     def _die(self) -> None:
-        """From here on nothing that the client does has any effect: on files it cannot, and nobody listens to it."""
+        """From now on the client has no effect: it writes no file, and its connections are closed."""
         self.dead = True
-        self.loop.cut_wires()
+        self.loop.close_connections()
 
     def _point(self, name: str) -> None:
         place, left = self.deadly
@@ -198,27 +200,27 @@ class World:
         if self.dead:
             raise Killed(name)
 
-    # -- what is there -------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------
 
     @property
     def folder(self) -> Path:
         return self.store.cache / self.manifest_folder.name / self.target.slug
 
     def state(self) -> RunState:
-        """What the journal says to whoever reads it now."""
+        """The state according to the journal on disk."""
         path = self.folder / "journal"
         return journal.replay(read_journal(path).events) if path.exists() else RunState()
 
     def audit(self, **options: Any) -> Json:
-        """The auditor's verdict."""
+        """Check the run with the auditor."""
         ledger = self.context.settings.ledger
         found = audit(load(ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options))
-        wrong = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
-        assert not wrong, wrong
+        problems = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
+        assert not problems, problems
         return found
 
 
-class Client:
+class Process:
     """One start of the program."""
 
     def __init__(self, world: World, plan: Plan, budget: int | None, act: Act | None) -> None:
@@ -234,34 +236,34 @@ class Client:
     async def _live(self, act: Act) -> None:
         world = self.world
         root = "openai/v1" if world.dialect == "openai" else "anthropic"
-        api = client.Client(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
+        calls = Client(world.provider, f"http://127.0.0.1:{PORT}/{root}", Secret(TOKEN))
         loop = world.loop
         clock = Clock(now=loop.wall, uptime=loop.time, sleep=anyio.sleep, boot=f"boot {world.boots}")
         with open_run(world.store, world.manifest_folder, world.manifest, world.target, loop.wall()) as self.run:
-            async with api.running():
+            async with calls.running():
                 self.account = Budget(self.budget).join(self.run, self.plan, world.limits, clock)
-                await act(self.account, api)
+                await act(self.account, calls)
 
     async def _dispatch(self, account: Account, calls: Calls) -> None:
         await dispatch.dispatch(account, self.world.provider, calls, self.stop, lambda _: None)
 
-    def judge(self) -> None:
-        """Whatever a client ends with is something that it can tell a person, unless it was killed."""
+    def check_error(self) -> None:
+        """Unless the client was killed, its error must be one that a user can act on."""
         if self.task.cancelled():
             return
         self.error = self.task.exception()
         if self.error is None or self.world.dead:
             return
-        unforeseen: BaseException | None
+        unexpected: BaseException | None
         if isinstance(self.error, BaseExceptionGroup):
-            unforeseen = self.error.subgroup(lambda one: not isinstance(one, BatchbenchError | BaseExceptionGroup))
+            unexpected = self.error.subgroup(lambda one: not isinstance(one, BatchbenchError | BaseExceptionGroup))
         else:
-            unforeseen = None if isinstance(self.error, BatchbenchError) else self.error
-        if unforeseen is not None:
-            raise unforeseen
+            unexpected = None if isinstance(self.error, BatchbenchError) else self.error
+        if unexpected is not None:
+            raise unexpected
 
     def status(self) -> Json:
-        """How many rows ended how, as `status --json` has it."""
+        """Rows by outcome, as `status --json` has them."""
         assert self.run is not None
         assert self.account is not None
         rows, plan = self.account.progress(), self.plan
@@ -278,6 +280,6 @@ class Client:
 
 
 def limits(size: int, open_batches: int, **others: Any) -> Limits:
-    """A provider's limits, small, and polled less often than a real one's."""
+    """Small limits, and longer pauses between polls than with a real provider."""
     base = Limits(requests=size, bytes=1 << 20, open_batches=open_batches, settle=900, poll=(30, 1800))
     return msgspec.structs.replace(base, **others)
