@@ -254,7 +254,7 @@ def _result(task: _Task) -> RunResult:
         reserved_usd=task.account.reserved() / money.MILLION,
         seconds=round(task.seconds, 3),
         emulated=planned.target.emulated,
-        sample_data=planned.compiled.manifest.sample_data,
+        sample_data=planned.compiled.params.data == "sample",
         settings=planned.settings,
     )
 
