@@ -21,10 +21,9 @@ from batchbench.analyze.labelled_answers import label_answers, label_expression
 from batchbench.app.analyze import analyze_labelled, run_answers
 from batchbench.app.estimate import estimate_run
 from batchbench.app.plan import compiled, plan, provider_of
-from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, convert
+from batchbench.app.requests import AnalysisOptions, Options, Purchase, Selection, Silent, Voice, convert
 from batchbench.app.run import Finished, run_probes
 from batchbench.app.sweep import carry_out, prepare
-from batchbench.app.voice import Silent, Voice
 from batchbench.compile.manifest import checked_shards
 from batchbench.core.money import parse_budget
 from batchbench.core.store import Store

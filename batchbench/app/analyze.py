@@ -13,8 +13,7 @@ from batchbench.analyze.compare import Comparison, compare
 from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_expression
 from batchbench.analyze.read import RunSize, label_run
 from batchbench.app.plan import parameters, provider_of
-from batchbench.app.requests import AnalysisOptions, AnalysisRequest
-from batchbench.app.voice import Voice
+from batchbench.app.requests import AnalysisOptions, AnalysisRequest, Voice
 from batchbench.compile.compiler import identify
 from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest, checked_shards, folder_of, read_manifest

@@ -8,8 +8,7 @@ import msgspec
 
 from batchbench import providers
 from batchbench.app.contact import Contact, connected, find_contact, vouched
-from batchbench.app.requests import Options
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Voice
 from batchbench.core.store import Store
 from batchbench.errors import UsageError
 from batchbench.runs.audit import Audit, Finding, audit

@@ -7,8 +7,7 @@ import msgspec
 
 from batchbench import dispatch
 from batchbench.app.contact import Contact, connected, find_contact, vouched
-from batchbench.app.requests import Options, Selection
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Selection, Voice
 from batchbench.core.clock import Clock
 from batchbench.core.store import Store
 from batchbench.runs.folder import Run, open_run, run_folders

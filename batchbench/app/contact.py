@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.app.requests import Options
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Voice
 from batchbench.compile.manifest import checked_shards, read_manifest
 from batchbench.core import money
 from batchbench.core.keys import Secret
@@ -92,10 +91,10 @@ def _key(target: Target, provider: Provider) -> Secret:
 
 def check_persona(name: str) -> None:
     """Raise UsageError if the emulator has no persona of that name."""
-    from batchbench.emulator import personas
+    from batchbench.emulator import PERSONAS, persona_exists
 
-    if not personas.exists(name):
-        raise unknown("persona", name, personas.ABOUT)
+    if not persona_exists(name):
+        raise unknown("persona", name, PERSONAS)
 
 
 def vouched(base_url: str | None, target: Target, folder: Path) -> Target:

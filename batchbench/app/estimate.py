@@ -6,8 +6,7 @@ import msgspec
 
 from batchbench.app.contact import price
 from batchbench.app.plan import PlannedRun, chosen, compile_probe, make_target, plan_run, provider_of
-from batchbench.app.requests import Options, Selection
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Selection, Voice
 from batchbench.compile.manifest import prompt_bytes
 from batchbench.core import money
 from batchbench.core.store import Store

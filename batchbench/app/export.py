@@ -9,9 +9,8 @@ import msgspec
 
 from batchbench import dispatch
 from batchbench.app.plan import PlannedRun, plan
-from batchbench.app.requests import Options, Purchase, Selection
+from batchbench.app.requests import Options, Purchase, Selection, Voice
 from batchbench.app.run import make_plan, open_planned, parse_resolutions
-from batchbench.app.voice import Voice
 from batchbench.compile.manifest import SHARD_ROWS
 from batchbench.core.clock import Clock
 from batchbench.core.store import Store

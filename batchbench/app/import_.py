@@ -8,7 +8,7 @@ import anyio
 import msgspec
 
 from batchbench import dispatch
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Voice
 from batchbench.compile.manifest import read_manifest
 from batchbench.core import money
 from batchbench.core.clock import Clock

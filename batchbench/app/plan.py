@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from batchbench.app.requests import Options, Selection, convert
-from batchbench.app.voice import Voice
+from batchbench.app.requests import Options, Selection, Voice, convert
 from batchbench.compile.compiler import compile
 from batchbench.compile.data_cache import load_table
 from batchbench.compile.manifest import Manifest

@@ -1,17 +1,20 @@
-"""What a user asks for. The command line, sweep files and Python programs build these Structs through `convert`.
+"""What a user asks for, and how the application reports.
 
-`convert` is the only place where an option's value is checked.
+The command line, sweep files and Python programs build the Structs through `convert`, the only place where an option's
+value is checked, and implement `Voice`.
 """
 
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from batchbench.core import money
+from batchbench.dispatch import Progress
 from batchbench.errors import UsageError, unknown
 from batchbench.providers.target import checked_url
 
@@ -21,6 +24,7 @@ Seed = Annotated[int, Meta(ge=0, lt=10**18, description="a whole number of at mo
 Replicates = Annotated[int, Meta(ge=0, le=1_000_000, description="a whole number from 0 to 1,000,000")]
 Resolution = Annotated[str, Meta(pattern=r"\A[^=]+=.+\Z", description="NONCE=void or NONCE=BATCH_ID")]
 S = TypeVar("S", bound=msgspec.Struct)
+Report = Callable[[int, int], None]  # done so far, and in all
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,3 +111,55 @@ def _descriptions(hint: object) -> Iterator[str]:
         if isinstance(part, Meta) and part.description:
             yield part.description
         yield from _descriptions(part)
+
+
+class Monitor(Protocol):
+    """Follows several runs while their models are asked. A run's number is its place in the list of names."""
+
+    def show(self, number: int, progress: Progress) -> None:
+        """A run has got so far."""
+
+    def end(self, number: int) -> None:
+        """A run has ended."""
+
+    def tick(self) -> None:
+        """The event loop is alive; called several times a second."""
+
+
+class Voice(Protocol):
+    """Where messages go."""
+
+    def note(self, message: str) -> None:
+        """Say what is going on."""
+
+    def progress(self, what: str, unit: str = "") -> AbstractContextManager[Report]:
+        """Show how far a stage is, for as long as the context lasts."""
+
+    def monitor(self, names: Sequence[str], budget: int | None) -> AbstractContextManager[Monitor]:
+        """Show how far several runs are, for as long as the context lasts. The budget is in micro-dollars."""
+
+
+class Silent:
+    """A voice, and a monitor, that say nothing."""
+
+    def note(self, message: str) -> None:
+        """Ignore the message."""
+
+    @contextmanager
+    def progress(self, what: str, unit: str = "") -> Iterator[Report]:  # noqa: ARG002 - part of the protocol
+        """Show nothing."""
+        yield lambda _done, _total: None
+
+    @contextmanager
+    def monitor(self, names: Sequence[str], budget: int | None) -> Iterator["Silent"]:  # noqa: ARG002 - as above
+        """Show nothing."""
+        yield self
+
+    def show(self, number: int, progress: Progress) -> None:
+        """Ignore it."""
+
+    def end(self, number: int) -> None:
+        """Ignore it."""
+
+    def tick(self) -> None:
+        """Ignore it."""

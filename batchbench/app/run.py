@@ -15,8 +15,7 @@ import msgspec
 
 from batchbench.app.contact import LOCAL, Contact, connected, find_contact, price
 from batchbench.app.plan import PlannedRun, plan
-from batchbench.app.requests import Options, Purchase, Selection
-from batchbench.app.voice import Monitor, Voice
+from batchbench.app.requests import Monitor, Options, Purchase, Selection, Voice
 from batchbench.compile.manifest import prompt_bytes
 from batchbench.core import money
 from batchbench.core.clock import Clock
@@ -255,7 +254,7 @@ def _result(task: _Task) -> RunResult:
         reserved_usd=task.account.reserved() / money.MILLION,
         seconds=round(task.seconds, 3),
         emulated=planned.target.emulated,
-        sample_data=planned.compiled.manifest.sample_data,
+        sample_data=planned.compiled.params.data == "sample",
         settings=planned.settings,
     )
 

@@ -12,10 +12,9 @@ from batchbench.app import sweep_file
 from batchbench.app.analyze import analyze_labelled, run_answers
 from batchbench.app.estimate import CostEstimate, estimate_run
 from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, plan_run, provider_of
-from batchbench.app.requests import AnalysisOptions, Options, Purchase
+from batchbench.app.requests import AnalysisOptions, Options, Purchase, Voice
 from batchbench.app.run import Finished, ask
 from batchbench.app.sweep_file import Sweep, SweepModel, SweepProbe
-from batchbench.app.voice import Voice
 from batchbench.compile.catalogue import find_dataset
 from batchbench.compile.data_cache import UnreachableError, missing_files
 from batchbench.compile.fetch import Link, Wheel

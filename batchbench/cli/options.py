@@ -79,7 +79,7 @@ def add_purchase(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detach", action="store_true", help="submit, do not wait: the same command collects later")
     parser.add_argument("--adopt", action="store_true", help="buy in a copied or restored run; no other copy may buy")
-    parser.add_argument("--rebuy-missing", action="store_true", help="ask again what a provider lost, maybe paid")
+    parser.add_argument("--rebuy-missing", action="store_true", help="ask again what the provider lost, maybe charged")
     parser.add_argument(
         "--resolve",
         action="append",

@@ -21,7 +21,7 @@ from batchbench.core.text import hide, sanitize, sanitize_json
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from batchbench.app.voice import Report
+    from batchbench.app.requests import Report
     from batchbench.dispatch import Progress
     from batchbench.errors import BatchbenchError
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import anyio
@@ -27,14 +26,6 @@ def boot() -> str:
 def time_of_day(at: float) -> str:
     """The local time of day, for messages."""
     return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-def http_date(text: str) -> float | None:
-    """A date in a header, in seconds since 1970; None if it is not a date."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError, IndexError):
-        return None
 
 
 class Clock(msgspec.Struct, frozen=True):

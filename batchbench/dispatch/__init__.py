@@ -38,7 +38,7 @@ async def dispatch(
     current = Dispatch(account, provider, calls, report)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_when, stop, group.cancel_scope)
+            group.start_soon(current.cancel_when, stop, group.cancel_scope)
             await _rounds(current)
             group.cancel_scope.cancel()
     finally:
@@ -48,11 +48,6 @@ async def dispatch(
     if reason := current.stop or unresolved(account.run.state):
         raise reason
     return progress
-
-
-async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
-    await stop.wait()
-    scope.cancel()
 
 
 async def _rounds(dispatch: Dispatch) -> None:

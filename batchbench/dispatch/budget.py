@@ -157,7 +157,7 @@ class Queue:
 
     def __init__(self, max_batches: int) -> None:
         self.accounts: list[Account] = []
-        self._max = self._limit = max_batches  # _limit is learnt: how many batches the provider queues at once
+        self.max = self.limit = max_batches  # `limit` is learnt: how many batches the provider queues at once
         # A batch's requests, and its answers while they are read, are in memory: limit how many runs do this at once.
         self.submitting = anyio.CapacityLimiter(1)
         self.reading = anyio.CapacityLimiter(AT_ONCE)
@@ -165,17 +165,12 @@ class Queue:
     def full(self) -> int:
         """Expect no more batches than are open: the provider has just refused one; returns how many are open."""
         count = len(self.open())
-        self._limit = max(1, count)
+        self.limit = max(1, count)
         return count
 
     def stored(self) -> None:
         """Expect room for one more batch: one has ended."""
-        self._limit = min(self._max, self._limit + 1)
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the provider queues fewer batches than we would like, and has no room now."""
-        return self._limit < self._max and len(self.open()) >= self._limit
+        self.limit = min(self.max, self.limit + 1)
 
     def open(self) -> list[BatchRecord]:
         """The batches of all runs that take up room; a failed run's batches are left out, for they may have ended."""
@@ -185,8 +180,8 @@ class Queue:
     def room(self, account: Account) -> int:
         """How many more batches a run may have: the queue is shared evenly between the runs that want to buy."""
         waiting = [other for other in self.accounts if other.phase == "buying" and other.unasked]
-        fair = max(1, self._limit // max(1, len(waiting)))
-        return min(self._limit - len(self.open()), fair - len(account.run.state.pending()))
+        fair = max(1, self.limit // max(1, len(waiting)))
+        return min(self.limit - len(self.open()), fair - len(account.run.state.pending()))
 
 
 def allowances(budget: int, needs: Sequence[tuple[float, int]]) -> list[int]:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 
+import anyio
 import msgspec
 
 from batchbench.core.clock import time_of_day
@@ -122,6 +123,11 @@ class Dispatch:
         """Whether the uptime at which a create was sent can be compared with the uptime now."""
         return batch.sent is not None and batch.sent.boot == self.clock.boot != ""
 
+    async def cancel_when(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+        """Cancel the dispatch once `stop` is set."""
+        await stop.wait()
+        scope.cancel()
+
     def progress(self) -> Progress:
         """How far the run is."""
         done = sum(self.watches[batch.nonce].done for batch in self.run.state.open())
@@ -154,7 +160,8 @@ def waiting_for(dispatch: Dispatch) -> str:
         until = time_of_day(dispatch.now() + left)
         count = _batches(len(unanswered))
         reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
-    if dispatch.queue.blocked:
+    queue = dispatch.queue
+    if queue.limit < queue.max and len(queue.open()) >= queue.limit:
         reasons.append("room in the provider's queue")
     return ", ".join(reasons) or "the provider"
 

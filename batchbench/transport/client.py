@@ -10,6 +10,7 @@ import io
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -20,11 +21,20 @@ import msgspec
 from aiohttp import client_exceptions
 
 from batchbench.core import crash_points
-from batchbench.core.clock import http_date, time_of_day, uptime
+from batchbench.core.clock import time_of_day, uptime
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Problem, Provider
-from batchbench.transport.replies import Incomplete, LostReply, Refused, Reply, Unsent, failure, retry_after
+from batchbench.transport.replies import (
+    DATE_ERRORS,
+    Incomplete,
+    LostReply,
+    Refused,
+    Reply,
+    Unsent,
+    failure,
+    retry_after,
+)
 from batchbench.transport.retry import GIVE_UP_AFTER, AfterFailing, after_tries, retry
 
 T = TypeVar("T")
@@ -262,10 +272,9 @@ class Client:
         if date == self._date_header and self._provider_clock and uptime() - self._provider_clock[1] < 1:
             return  # the header counts whole seconds: reading it again would lose precision
         self._date_header = date
-        then = http_date(date)
-        if then is not None:
-            self._provider_clock = then, uptime()
-        else:
+        try:
+            self._provider_clock = parsedate_to_datetime(date).timestamp(), uptime()
+        except DATE_ERRORS:
             self._provider_clock = self._provider_clock or (time.time(), uptime())
 
     def _headers(self) -> dict[str, str]:

@@ -1,13 +1,15 @@
 """Pure: the possible outcomes of a call, and what each proves."""
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 
 import msgspec
 
-from batchbench.core.clock import http_date
 from batchbench.errors import BatchbenchError, KeyRefusedError
 from batchbench.providers.interface import Problem, Verdict
+
+DATE_ERRORS = (TypeError, ValueError, OverflowError, IndexError)  # raised by parsedate_to_datetime
 
 
 class Refused(Exception):  # noqa: N818 - a reply, not an error of ours
@@ -76,10 +78,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            then = http_date(text)
-            if then is None:
+            try:
+                seconds = parsedate_to_datetime(text).timestamp() - now
+            except DATE_ERRORS:
                 continue
-            seconds = then - now
         if 0 <= seconds < 10**7:
             return min(seconds, 900.0)
     return None

@@ -13,7 +13,7 @@ import pytest
 
 from batchbench.compile.data_cache import load_table
 from batchbench.core.store import Store
-from batchbench.emulator import personas
+from batchbench.emulator import LISTED, PERSONAS, persona_exists
 from batchbench.emulator.personas import respond
 from batchbench.emulator.personas.interface import PersonaQuery, PersonaReply
 from batchbench.emulator.personas.knowledge import read_knowledge
@@ -282,21 +282,21 @@ class TestEveryProbe:
 )
 def test_other_names_are_not_personas(home: Path, model: str) -> None:
     assert respond.find_persona(model, home) is None
-    assert not personas.exists(model)
+    assert not persona_exists(model)
 
 
-@pytest.mark.parametrize("model", [*personas.LISTED, "planted/0.3", "planted/-1"])
+@pytest.mark.parametrize("model", [*LISTED, "planted/0.3", "planted/-1"])
 def test_every_listed_persona_exists(home: Path, model: str) -> None:
-    assert personas.exists(model)
+    assert persona_exists(model)
     assert respond.find_persona(model, home) is not None
 
 
 def test_every_described_persona_is_listed() -> None:
-    assert {name.partition("/")[0] for name in personas.ABOUT} <= {name.partition("/")[0] for name in personas.LISTED}
+    assert {name.partition("/")[0] for name in PERSONAS} <= {name.partition("/")[0] for name in LISTED}
 
 
 def test_checking_a_name_imports_nothing_heavy() -> None:
-    code = "import sys, batchbench.emulator.personas as p; p.exists('random'); print('polars' in sys.modules)"
+    code = "import sys, batchbench.emulator as e; e.persona_exists('random'); print('polars' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

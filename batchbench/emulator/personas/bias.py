@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from batchbench.emulator.personas import KINDS, planted_value
+from batchbench.emulator import BIASES, planted_value
 
 Gender = Literal["male", "female"]
 
@@ -38,7 +38,7 @@ class RecognisedPrompt(Protocol):
 
 def bias_of(name: str) -> Bias | None:
     """The bias of the persona with this name; None if no biased persona has it."""
-    if name in KINDS:
+    if name in BIASES:
         return Bias(name)
     planted = planted_value(name)
     return None if planted is None else Bias("planted", planted)

@@ -5,7 +5,7 @@ import os
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import personas
+from batchbench.emulator import LISTED
 from batchbench.emulator.dialects.anthropic import wire
 from batchbench.emulator.dialects.anthropic.batches import rfc3339, version_of
 from batchbench.emulator.jobs.answers import ErrorInfo, Json
@@ -77,7 +77,7 @@ class MessageRoutes:
         version_of(request)
 
         async def action(_n: int) -> web.StreamResponse:
-            names = personas.LISTED
+            names = LISTED
             models = [_model(name) for name in names]
             return json_response({"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]})
 

@@ -4,7 +4,7 @@ import os
 
 from aiohttp import web
 
-from batchbench.emulator import personas
+from batchbench.emulator import LISTED, persona_exists
 from batchbench.emulator.dialects.openai import wire
 from batchbench.emulator.jobs.answers import ErrorInfo, Json
 from batchbench.emulator.jobs.runner import text_digest
@@ -69,14 +69,14 @@ class ChatRoutes:
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         async def action(_n: int) -> web.StreamResponse:
-            return json_response({"object": "list", "data": [_model(name) for name in personas.LISTED]})
+            return json_response({"object": "list", "data": [_model(name) for name in LISTED]})
 
         return await self.injector.handle(request, "models", "", action)
 
     async def model(self, request: web.Request) -> web.StreamResponse:
         async def action(_n: int) -> web.StreamResponse:
             name = request.match_info["id"]
-            if not personas.exists(name):
+            if not persona_exists(name):
                 raise ErrorReply(wire.not_found(name))
             return json_response(_model(name))
 
