@@ -78,7 +78,7 @@ async def import_results(run: Run, batch: BatchRecord, files: Sequence[Path], cl
         path.unlink()  # a copy that is not in the journal
     if problem:
         raise DataError(f"the results of {batch.file} cannot be imported ({', '.join(map(str, files))}): {problem}")
-    stored = await to_thread.run_sync(write_results, run, batch, sealed, found, clock.now())
+    stored = await to_thread.run_sync(write_results, run, batch, sealed, found, clock)
     await to_thread.run_sync(run.append, stored)
     return stored
 

@@ -39,7 +39,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
     # The download may have been cut off: do not take a row for missing before that is certain.
     if (found.lacking or found.cut) and _fetch_later(dispatch, batch):
         return None
-    stored = await to_thread.run_sync(write_results, dispatch.run, batch, sealed, found, dispatch.now())
+    stored = await to_thread.run_sync(write_results, dispatch.run, batch, sealed, found, dispatch.clock)
     await dispatch.append(stored)
     dispatch.collected.append(dispatch.sent_by_provider_clock(batch))
     dispatch.size.stored()

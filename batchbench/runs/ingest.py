@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from batchbench.core.clock import Clock
 from batchbench.core.money import MAX_AMOUNT, Price
 from batchbench.core.text import repair_json
 from batchbench.providers.interface import Line, Provider
@@ -63,13 +64,13 @@ def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price:
     return msgspec.structs.replace(ingested, cut=cut)
 
 
-def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Ingested, now: float) -> Stored:
+def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Ingested, clock: Clock) -> Stored:
     """Write the answers of a batch to disk; returns the event that the caller has to append."""
     if found.quarantined:
         run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.quarantined) + b"\n")
     answers = write_answers(run, batch.nonce, found.answers)
     return Stored(
-        at=now,
+        at=clock.now(),
         nonce=batch.nonce,
         parts=[*sealed, answers],
         answered=found.answers.height,

@@ -52,9 +52,10 @@ class FaultInjector:
         self, request: web.Request, call: str, key: str, n: int, file: str, path: Path
     ) -> web.StreamResponse:
         """Send a file to the client and record whether the client got all of it."""
+        _, wall = self.context.now()  # the start: the client may use the file before the end is recorded
 
         def record(size: int, *, complete: bool) -> None:
-            t, wall = self.context.now()
+            t, _ = self.context.now()
             self.context.record(events.FileDownloaded(t=t, wall=wall, file=file, bytes=size, complete=complete))
 
         if fault := self.context.select_fault("download", self.dialect, call, key, n):
