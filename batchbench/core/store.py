@@ -23,7 +23,6 @@ from batchbench.errors import BatchbenchError, DataError, LockedError
 SCRATCH = ".scratch-"
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)  # raised for a damaged file
 MEMORY = {"tmpfs", "ramfs"}  # file systems that lose their files when the machine stops
-# File systems shared between machines, on which locks may not work.
 SHARED = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "glusterfs", "beegfs", "fuse.sshfs", "fuse.glusterfs"}
 
 
