@@ -82,12 +82,8 @@ def analyze(
     """Compute every metric of the probe; returns the analysis and the table of cells."""
     tallies = tally_names(probe)
     table = cells.count(tally_items(probe, labelled))
-    measured = cells.bootstrap(
-        lambda weights: measure(probe, Cells(table, tallies, weights)),
-        table["items"].to_numpy().astype(np.float64),
-        replicates,
-        seed,
-    )
+    items = table["items"].to_numpy().astype(np.float64)
+    measured = cells.bootstrap(lambda weights: measure(probe, Cells(table, tallies, weights)), items, replicates, seed)
     if not table.height:  # without items no metric has a value, although a sum over no items would be 0
         measured = {name: np.full(1, np.nan) for name in measured}
     estimates = {name: _estimate(probe, name, values) for name, values in measured.items()}
@@ -156,9 +152,6 @@ def _estimate(probe: Probe[Params], name: str, values: Values) -> MetricEstimate
 def nan_to_none(value: float) -> float | None:
     """None for NaN, which JSON does not have."""
     return None if math.isnan(value) else value
-
-
-# -- coverage and notes ------------------------------------------------------------------------------------
 
 
 def _coverage(labelled: LabelledAnswers, items: pl.DataFrame) -> Coverage:

@@ -43,7 +43,8 @@ def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list
     """Outcome counts of every group, and a test for every stratum and kind of missing answer."""
     strata = [name for name in probe.strata if name != probe.inner]
     inner = [probe.inner] if probe.inner else []
-    rows = labelled.answers.select("item", "outcome", *inner, undetected=_undetected())
+    undetected = pl.col("label").is_null() & (pl.col("outcome") != "failed")
+    rows = labelled.answers.select("item", "outcome", *inner, undetected=undetected)
     counts = (
         rows.hstack(gather_columns(labelled.design.select(strata), rows["item"]))
         .group_by(*probe.strata, "outcome", "undetected")
@@ -67,10 +68,6 @@ def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list
     return groups, imbalances
 
 
-def _undetected() -> pl.Expr:
-    return pl.col("label").is_null() & (pl.col("outcome") != "failed")
-
-
 def _groups(stratum: str, counts: pl.DataFrame, asked: pl.DataFrame) -> list[Group]:
     received = counts.group_by(stratum).agg(
         *(pl.col("len").filter(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in OUTCOMES),
@@ -79,11 +76,6 @@ def _groups(stratum: str, counts: pl.DataFrame, asked: pl.DataFrame) -> list[Gro
     table = asked.group_by(stratum).agg(pl.col("asked").sum()).join(received, on=stratum, how="left").sort(stratum)
     rows = table.with_columns(pl.col(stratum).cast(pl.String), pl.exclude(stratum).fill_null(0)).rows(named=True)
     return [
-        Group(
-            stratum=stratum,
-            group=row.pop(stratum),
-            absent=row["asked"] - sum(row[outcome] for outcome in OUTCOMES),
-            **row,
-        )
+        Group(stratum=stratum, group=row.pop(stratum), absent=row["asked"] - sum(row[name] for name in OUTCOMES), **row)
         for row in rows
     ]

@@ -9,14 +9,7 @@ import numpy as np
 import polars as pl
 
 from batchbench.analyze import examples
-from batchbench.analyze.labelled_answers import (
-    ANSWER_COLUMNS,
-    LabelledAnswers,
-    Origin,
-    gather_columns,
-    input_columns,
-    label_answers,
-)
+from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_answers
 from batchbench.compile.manifest import Manifest, checked_shards
 from batchbench.probes.kit.probe import Params, Probe
 
@@ -41,17 +34,12 @@ def label_run(
     wanted = answers.filter(pl.col("id") < rows.height, pl.col("rep") < size.repetitions)
     if inputs:
         wanted = wanted.join(rows.lazy().select("id", *inputs), on="id")
-    labelled = label_answers(
-        wanted,
-        probe,
-        "id",
-        (pl.col("id") // manifest.variants).alias("item"),
-        (pl.col("id") % manifest.variants).cast(pl.UInt8).alias("variant"),
-        "rep",
-    ).collect(engine="streaming")
+    item = (pl.col("id") // manifest.variants).alias("item")
+    variant = (pl.col("id") % manifest.variants).cast(pl.UInt8).alias("variant")
+    labelled = label_answers(wanted, probe, "id", item, variant, "rep").collect(engine="streaming")
     return LabelledAnswers(
         origin=msgspec.structs.replace(origin, answers=_digest(labelled, probe.scores)),
-        answers=labelled.hstack(gather_columns(rows.select(inner), labelled["id"])).drop("id"),
+        answers=labelled.with_columns(rows[name].gather(labelled["id"]) for name in inner).drop("id"),
         design=rows.select(*strata, *probe.covariates).gather_every(manifest.variants),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64) * size.repetitions),
         examples=examples.pick(labelled, manifest.variants, answers, files),

@@ -142,7 +142,6 @@ def _file_answers(path: Path, probe: Probe[Params], params: Params, store: Store
 
 
 def _manifest(probe: Probe[Params], params: Params, store: Store, voice: Voice) -> tuple[Path, Manifest]:
-    """The compiled prompts that answers belong to."""
     sample = params.data == "sample"
     sources = {name: load_table(store, name, sample=sample, note=voice.note)[1] for name in probe.datasets}
     folder = folder_of(store, identify(probe, params, sources))

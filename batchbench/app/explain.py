@@ -95,7 +95,6 @@ def _answered(
 
 
 def _raw_lines(folder: Path, batch: BatchRecord, row: int) -> list[str]:
-    """What the provider sent about a row."""
     custom_id = f'"{batch.nonce}-{row}-{batch.rep}"'.encode()
     return [
         line.decode("utf-8", "replace")

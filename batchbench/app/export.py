@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from itertools import product
 from pathlib import Path
 
 import anyio
@@ -44,22 +45,16 @@ def export(
     resolutions = parse_resolutions(purchase, runs, store)
     with contextlib.ExitStack() as stack:
         opened = [(planned, stack.enter_context(open_planned(planned, store))) for planned in runs]
+        for (_, run), (nonce, answer) in product(opened, resolutions):
+            dispatch.resolve(run, nonce, answer, time.time())
         with voice.progress(f"writing requests to {folder}"):
-            return anyio.run(_export, opened, purchase, resolutions, folder, store)
+            return anyio.run(_export, opened, purchase, folder, store)
 
 
-async def _export(
-    opened: list[tuple[PlannedRun, Run]],
-    purchase: Purchase,
-    resolutions: list[tuple[str, str]],
-    folder: Path,
-    store: Store,
-) -> ExportResult:
+async def _export(opened: list[tuple[PlannedRun, Run]], purchase: Purchase, folder: Path, store: Store) -> ExportResult:
     budget, files, errors = Budget(purchase.budget), list[RequestFile](), list[BatchbenchError]()
     accounts = []
     for planned, run in opened:
-        for nonce, answer in resolutions:
-            dispatch.resolve(run, nonce, answer, time.time())
         limits = load_provider(run.target.provider).limits
         limits = msgspec.structs.replace(limits, requests=planned.options.batch_size or SHARD_ROWS)
         accounts.append(budget.join(run, make_plan(planned, purchase, store), limits, Clock()))

@@ -9,7 +9,7 @@ from batchbench.core.store import Store
 from batchbench.errors import UsageError, unknown
 from batchbench.probes import load_probe
 from batchbench.report import build_report, gather
-from batchbench.report.files import files_folder, png_converter
+from batchbench.report.files import files_folder
 from batchbench.runs.folder import read_run
 
 
@@ -28,11 +28,6 @@ def write_report(
     folders = _chosen(list(dict.fromkeys(names)), list(dict.fromkeys(models)), store)
     page = build_report(store, folders, out or store.home / "report.html", title=title or report.TITLE)
     return WrittenReport(report=page, files=files_folder(page), runs=folders)
-
-
-def writes_png() -> bool:
-    """Whether figures are written as PNG, too."""
-    return png_converter() is not None
 
 
 def _chosen(names: list[str], models: list[str], store: Store) -> list[Path]:

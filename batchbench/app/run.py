@@ -19,8 +19,7 @@ from batchbench.app.requests import Monitor, Options, Purchase, Selection, Voice
 from batchbench.compile.manifest import prompt_bytes
 from batchbench.core import money
 from batchbench.core.clock import Clock
-from batchbench.core.disk import storage_warning
-from batchbench.core.store import Store
+from batchbench.core.store import Store, storage_warning
 from batchbench.dispatch import Account, Budget, Plan, dispatch, resolve
 from batchbench.errors import BatchbenchError, InterruptedRun, MissingAnswers, unforeseen, unknown
 from batchbench.runs.folder import Run, open_run, read_state

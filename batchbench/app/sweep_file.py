@@ -182,16 +182,9 @@ class _File:
             with self._at(where, name):
                 combinations += parameters([probe], choice)
         options = {**general, **self._options(entry, GENERAL, where)}
-        share = self._share(entry, where)
+        share, place = self._share(entry, where), f"{self._path}: {where}: "
         return [
-            SweepProbe(
-                probe=probe,
-                params=params,
-                chosen=frozenset(grid),
-                options=options,
-                share=share,
-                where=f"{self._path}: {where}: ",
-            )
+            SweepProbe(probe=probe, params=params, chosen=frozenset(grid), options=options, share=share, where=place)
             for params in combinations
         ]
 

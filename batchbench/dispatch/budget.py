@@ -12,13 +12,42 @@ import msgspec
 from anyio import to_thread
 
 from batchbench.core.clock import Clock
-from batchbench.dispatch.plan import Plan, Progress
+from batchbench.core.money import Price
 from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import TODO, BatchRecord, count_rows, mark, row_states
 
 AT_ONCE = 2  # batches encoded, uploaded or read at the same time
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user wants of one run."""
+
+    items: int  # ask the first so many items of the manifest
+    rows: int  # the prompts of these items
+    repetitions: int
+    price: Price
+    weight: float = 1.0  # this run's share of the budget, relative to the other runs
+    max_row_cost: int = 0  # micro-dollars, an upper bound for one row
+    rebuy_missing: bool = False
+    adopt: bool = False  # buy even if the folder is a copy
+    trial: bool = False  # ask one harmless question before the first batch is bought
+    detach: bool = False  # do not wait for running batches
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run is."""
+
+    rows: int
+    done: int  # answered, refused or failed
+    in_flight: int
+    done_at_provider: int  # requests in flight that the provider reports as done
+    missing: int
+    batches: dict[str, int]  # by state
+    spent: int  # micro-dollars
+    reserved: int  # micro-dollars
+    waiting: str = ""  # what the run waits for, and until when; empty while it works
 
 
 class Account:

@@ -7,8 +7,7 @@ import anyio
 import msgspec
 
 from batchbench.core.clock import time_of_day
-from batchbench.dispatch.budget import Account
-from batchbench.dispatch.plan import Progress
+from batchbench.dispatch.budget import Account, Progress
 from batchbench.errors import BatchbenchError
 from batchbench.providers.interface import Calls, Limits, Provider
 from batchbench.runs.journal import BatchRecord

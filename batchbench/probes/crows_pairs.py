@@ -37,13 +37,14 @@ et al. 2021.
 Sources: LangTest's stereotype tests, test `crows-pairs`.
 """
 
+from functools import partial
+
 import polars as pl
 
 from batchbench.probes.kit import langtest, mask_answers, mask_prompts
 from batchbench.probes.kit.mask_prompts import MaskedParams
 from batchbench.probes.kit.probe import ExternalAnswers, Probe, Tables, View
 from batchbench.probes.kit.templates import hashed
-from batchbench.stats.cells import Cells, Measured
 
 THRESHOLD = 0.10  # between the words' probabilities; inclusive
 
@@ -73,11 +74,6 @@ def prompt(params: MaskedParams, tables: Tables) -> pl.Expr:
     return mask_prompts.prompt(params, pl.col("sentence"), mask_prompts.options(pl.col("option_a"), pl.col("option_b")))
 
 
-def metrics(c: Cells) -> Measured:
-    """The metrics of both readings, over all sentences and by the kind of group."""
-    return langtest.metrics(c, by="bias_type")
-
-
 PROBE = Probe(
     name="crows_pairs",
     version=1,
@@ -95,7 +91,7 @@ PROBE = Probe(
     ),
     label=langtest.LABEL,
     scores=langtest.SCORES,
-    metrics=metrics,
+    metrics=partial(langtest.metrics, by="bias_type"),
     aliases=langtest.ALIASES,
     external_answers=ExternalAnswers(fallbacks={"option_a": "mask1", "option_b": "mask2"}),
     forms=mask_prompts.forms,

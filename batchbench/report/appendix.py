@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from batchbench.core import money
-from batchbench.report.draw import breakable, cell, head, stamped, table
+from batchbench.report.draw import breakable, cell, head, stamped, table, table_row
 from batchbench.report.formats import NOTHING, day, listed, percent
 from batchbench.report.gather import AnalysedRun, Cost
 from batchbench.report.markup import Markup, escaped, joined, tag
@@ -22,12 +22,7 @@ def came_back(runs: Sequence[AnalysedRun]) -> Markup:
     columns = list(dict.fromkeys(run.column for run in runs))
     by_name = {(run.model, run.column): run for run in runs}
     rows = [
-        tag(
-            "tr",
-            tag("th", breakable(model), scope="row"),
-            *(_readable(by_name.get((model, column))) for column in columns),
-        )
-        for model in models(runs)
+        table_row(model, *(_readable(by_name.get((model, column))) for column in columns)) for model in models(runs)
     ]
     readable = table(
         "Readable answers by model and probe",
@@ -75,8 +70,7 @@ def _kinds(runs: Sequence[AnalysedRun]) -> Markup:
         sums = [sum(getattr(group, kind) for group in groups) for kind in KINDS]
         unread = asked - run.analysis.coverage.detected - sums[-1] - sums[-2]
         shares = [cell(percent(part, asked, 1)) for part in (*sums, unread)]
-        name = tag("th", breakable(run.model), scope="row")
-        rows.append(tag("tr", name, tag("td", breakable(run.column)), cell(f"{asked:,}"), *shares))
+        rows.append(table_row(run.model, tag("td", breakable(run.column)), cell(f"{asked:,}"), *shares))
     names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Failed", "Not back", "Unreadable")
     return table(
         "What became of the requests",
@@ -89,22 +83,16 @@ def _kinds(runs: Sequence[AnalysedRun]) -> Markup:
     )
 
 
-# -- costs -------------------------------------------------------------------------------------------------
-
-
 def costs(runs: Sequence[AnalysedRun]) -> Markup:
     """Estimated and real costs of each model, and of each run."""
     known = [(run, run.cost) for run in runs if run.cost]
     if not known:
         return Markup("")
     by_model = [
-        tag("tr", tag("th", breakable(model), scope="row"), *_amounts([c for r, c in known if r.model == model]))
+        table_row(model, *_amounts([cost for run, cost in known if run.model == model]))
         for model in models([run for run, _ in known])
     ]
-    by_run = [
-        tag("tr", tag("th", breakable(r.model), scope="row"), tag("td", breakable(r.column)), *_amounts([cost]))
-        for r, cost in known
-    ]
+    by_run = [table_row(run.model, tag("td", breakable(run.column)), *_amounts([cost])) for run, cost in known]
     names = ("Answers", "Estimated", "Spent", "Per 1,000 answers", "In / out per 1M tokens")
     sources = sorted({cost.source for _, cost in known})
     summary = table(
@@ -158,9 +146,6 @@ def _amounts(costs: Sequence[Cost]) -> list[Markup]:
 
 def _dollars(micro: int) -> str:
     return f"${micro / money.MILLION:,.2f}" if micro >= money.MILLION else f"${micro / money.MILLION:.4f}"
-
-
-# -- method ------------------------------------------------------------------------------------------------
 
 
 def method(runs: Sequence[AnalysedRun]) -> Markup:

@@ -57,6 +57,11 @@ def head(*names: object, text_columns: int = 1) -> Markup:
     return tag("thead", tag("tr", *cells))
 
 
+def table_row(name: str, *cells: Markup) -> Markup:
+    """A row of a table: its name, and its other cells."""
+    return tag("tr", tag("th", breakable(name), scope="row"), *cells)
+
+
 def table(label: str, caption: object, *parts: object, **attributes: object) -> Markup:
     """A table with its accessible name and a caption before it; a wide table can be scrolled, also by keyboard."""
     inside = tag("table", *parts, aria_label=label, **attributes)

@@ -41,13 +41,9 @@ def forest(metric: KeyMetric, estimates: Sequence[tuple[str, MetricEstimate]]) -
         for index, (name, value) in enumerate([*known, *unknown])
     ]
     references, lines = _references(scale, metric, bottom)
-    return Figure(
-        inside=joined(
-            [*_bands(scale, metric, bottom), *references, *rows, *_letters(scale, metric), *_ticks(scale, bottom)]
-        ),
-        height=bottom + 20 + lines * LINE,
-        label=_description(metric, [*known, *unknown]),
-    )
+    elements = [*_bands(scale, metric, bottom), *references, *rows, *_letters(scale, metric), *_ticks(scale, bottom)]
+    label = _description(metric, [*known, *unknown])
+    return Figure(inside=joined(elements), height=bottom + 20 + lines * LINE, label=label)
 
 
 def _estimate(row: tuple[str, MetricEstimate]) -> float:
@@ -79,17 +75,11 @@ def _ranges(scale: Axis, metric: KeyMetric) -> Iterator[tuple[str, float, float]
 
 
 def _bands(scale: Axis, metric: KeyMetric, bottom: float) -> list[Markup]:
+    high = bottom - HEAD
     if not metric.marks:
-        return [tag("rect", class_="band", width="100%", y=HEAD, height=bottom - HEAD)]
+        return [tag("rect", class_="band", width="100%", y=HEAD, height=high)]
     return [
-        tag(
-            "rect",
-            class_=f"band band-{letter}",
-            x=f"{start:.2f}%",
-            y=HEAD,
-            width=f"{end - start:.2f}%",
-            height=bottom - HEAD,
-        )
+        tag("rect", class_=f"band band-{letter}", x=f"{start:.2f}%", y=HEAD, width=f"{end - start:.2f}%", height=high)
         for letter, start, end in _ranges(scale, metric)
     ]
 

@@ -20,8 +20,7 @@ def banner(runs: Sequence[AnalysedRun]) -> Markup:
     """The warnings at the top of the page, with their meaning."""
     lines = []
     for word, meaning in MEANINGS.items():
-        count = sum(any(stamp.startswith(word) for stamp in run.stamps) for run in runs)
-        if count:
+        if count := sum(_has(run, word) for run in runs):
             which = "all runs" if count == len(runs) else f"{count} of {counted(len(runs), 'run')}"
             lines.append(tag("li", tag("span", word, class_="stamp"), f"{which}: {meaning}."))
     return tag("ul", *lines, class_="stamps", aria_label="Warnings") if lines else Markup("")
@@ -47,9 +46,8 @@ def glance(runs: Sequence[AnalysedRun]) -> Markup:
         shared = [word for word in MEANINGS if word in every or all(_has(run, word) for run in by_probe.values())]
         own = [word for word in shared if word not in every]
         cells = [_headline(by_probe.get(probe), name, shared) for probe, name in columns]
-        rows.append(
-            tag("tr", tag("th", breakable(model), *([tag("br"), stamped(own)] if own else []), scope="row"), *cells)
-        )
+        name = tag("th", breakable(model), *([tag("br"), stamped(own)] if own else []), scope="row")
+        rows.append(tag("tr", name, *cells))
     headline = table(
         "Headline metrics by model",
         joined([escaped("Estimate and 95 % interval of each headline metric. "), stamped(every)]),
@@ -92,14 +90,8 @@ def _headline(run: AnalysedRun | None, name: str, shared: Sequence[str]) -> Mark
     own = [stamp for stamp in run.stamps if stamp.partition(":")[0] not in shared]
     if value.estimate is None:
         return tag("td", "no value", stamped(own), data_v="")
-    return tag(
-        "td",
-        chip,
-        number(value.estimate),
-        tag("span", interval(value.low, value.high), class_="range"),
-        stamped(own),
-        data_v=value.estimate,
-    )
+    limits = tag("span", interval(value.low, value.high), class_="range")
+    return tag("td", chip, number(value.estimate), limits, stamped(own), data_v=value.estimate)
 
 
 def models(runs: Sequence[AnalysedRun]) -> list[str]:

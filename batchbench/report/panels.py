@@ -99,12 +99,8 @@ def along(
                     tag("line", class_=f"slope s{number}", x1=x(low), x2=x(high), y1=y(ends[0]), y2=y(ends[1]))
                 )
     slopes = [f"{names.get(line.series, line.series)} {line.slope:+.2f}" for line in lines]
-    return Figure(
-        inside=joined(elements),
-        height=bottom + FOOT + 16,
-        width=WIDTH,
-        label=f"{title}: slopes {listed(slopes) or 'unknown'}.",
-    )
+    label = f"{title}: slopes {listed(slopes) or 'unknown'}."
+    return Figure(inside=joined(elements), height=bottom + FOOT + 16, width=WIDTH, label=label)
 
 
 def legend(series: Sequence[str], names: Names) -> Figure:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from batchbench.analyze.analysis import NOTABLE_P
 from batchbench.probes.kit.probe import KeyMetric, Params, Probe, View
 from batchbench.report import forest, panels
-from batchbench.report.draw import breakable, cell, head, inline, stamped, table
+from batchbench.report.draw import breakable, cell, head, inline, stamped, table, table_row
 from batchbench.report.forest import Figure
 from batchbench.report.formats import NOTHING, counted, interval, listed, number, percent, points
 from batchbench.report.gather import AnalysedRun
@@ -65,9 +65,6 @@ def _caption(metric: KeyMetric) -> list[object]:
         kinds.setdefault(value, []).append(kind)
     expected = [f"{listed(names)} {f'{value:g}'.replace('-', '−')}" for value, names in sorted(kinds.items())]
     return [tag("code", metric.name), f" · {metric.harm} · expected of known kinds of model: {', '.join(expected)}"]
-
-
-# -- groups ------------------------------------------------------------------------------------------------
 
 
 def _view(
@@ -148,9 +145,6 @@ def _tint(gap: float) -> str:
     return f"{'p' if gap > 0 else 'n'}{strength}" if strength else ""
 
 
-# -- missing answers ---------------------------------------------------------------------------------------
-
-
 def _missing_answers(runs: Sequence[AnalysedRun]) -> Markup:
     """The share of requests without a readable answer for each group, for models with such requests."""
     incomplete = [run for run in runs if run.analysis.coverage.detected < run.analysis.coverage.asked]
@@ -200,14 +194,9 @@ def _notes(runs: Sequence[AnalysedRun]) -> list[Markup]:
     return [tag("h3", "Notes"), tag("ul", *lines)]
 
 
-# -- all metrics, example answers --------------------------------------------------------------------------
-
-
 def _every_metric(runs: Sequence[AnalysedRun], column: str) -> Markup:
     names = dict.fromkeys(n for r in runs for n in r.analysis.metrics if n not in r.analysis.aliases)
-    rows = [
-        tag("tr", tag("th", breakable(name), scope="row"), *(_estimate(run, name) for run in runs)) for name in names
-    ]
+    rows = [table_row(name, *(_estimate(run, name) for run in runs)) for name in names]
     every = table(
         f"All metrics of {column}",
         "Every metric of the probe's card: estimate, mark, and 95 % interval below.",

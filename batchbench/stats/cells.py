@@ -27,11 +27,7 @@ SAME_X = 1e-13  # a variance of x below this, relative to n times the sum of squ
 
 
 def tally(
-    answers: pl.DataFrame,
-    labels: Sequence[str],
-    inner: str | None,
-    values: Sequence[str],
-    scores: Sequence[str] = (),
+    answers: pl.DataFrame, labels: Sequence[str], inner: str | None, values: Sequence[str], scores: Sequence[str] = ()
 ) -> pl.DataFrame:
     """One row per item: the number of attempts, the number of attempts with each label, and the mean of each score.
 

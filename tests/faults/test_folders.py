@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from batchbench.core.disk import storage_warning
-from batchbench.core.store import Store
+from batchbench.core.store import Store, storage_warning
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, run_folders
 from tests.dispatch.conftest import Stage

@@ -1,1 +1,1 @@
-"""One module per command: options and printing."""
+"""One module per command: `add` declares its options, `run` calls the application and prints the result."""

@@ -36,10 +36,10 @@ probes with masked words, an answer may be a list of predictions ({"token_str", 
 have `logprobs` ({"token", "logprob"}).
 """
 NOTHING = "–"
+FIRST = 12  # metrics shown without --all
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(
         commands, "analyze", run, help="metrics, intervals and marks from answers", description=DESCRIPTION
     )
@@ -59,7 +59,6 @@ def add(commands: options.Subparsers) -> None:
 
 
 def _columns() -> str:
-    """The columns of each probe, for --help."""
     from batchbench.app.analyze import columns
     from batchbench.probes import load_probe, probe_names
 
@@ -69,7 +68,6 @@ def _columns() -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Analyze each probe with each model or file, and compare models."""
     from batchbench.app.analyze import analyze
     from batchbench.app.requests import AnalysisRequest
 
@@ -83,11 +81,6 @@ def run(args: argparse.Namespace) -> int:
     for comparison in comparisons:
         show(_comparison(comparison))
     return 0
-
-
-# -- tables ------------------------------------------------------------------------------------------------
-
-FIRST = 12  # metrics shown without --all
 
 
 def _analysis(analysis: "Analysis", *, every: bool) -> str:
@@ -137,16 +130,9 @@ def _comparison(comparison: "Comparison") -> str:
             interval = NOTHING if value.low is None else f"{_number(value.low)} … {_number(value.high)}"
             rows.append([name, _number(value.estimate), interval, f"{value.p:.2g}", f"{value.p_holm:.2g}"])
     agreement = NOTHING if comparison.agreement is None else f"{comparison.agreement:.1%}"
-    return "\n".join(
-        [
-            f"{comparison.probe}, {comparison.first} minus {comparison.second}: {comparison.items:,} common items, "
-            f"{agreement} of common answers agree",
-            *(f"  {stamp}" for stamp in comparison.stamps),
-            "",
-            format_table(rows),
-            "",
-        ]
-    )
+    runs = f"{comparison.probe}, {comparison.first} minus {comparison.second}"
+    title = f"{runs}: {comparison.items:,} common items, {agreement} of common answers agree"
+    return "\n".join([title, *(f"  {stamp}" for stamp in comparison.stamps), "", format_table(rows), ""])
 
 
 def _number(value: float | None) -> str:

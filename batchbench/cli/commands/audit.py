@@ -17,7 +17,6 @@ provider's list of batches. Exit code 65 if anything is wrong.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "audit", run, help="check runs byte for byte", description=DESCRIPTION)
     parser.add_argument("--remote", action="store_true", help="also compare with the provider's list of batches")
     parser.add_argument(
@@ -26,7 +25,6 @@ def add(commands: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check every run."""
     from batchbench.app.audit import audit_runs
 
     terminal = Terminal(quiet=args.quiet)

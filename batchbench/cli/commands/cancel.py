@@ -12,13 +12,11 @@ for; `batchbench run` collects them.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "cancel", run, help="stop the batches of a run", description=DESCRIPTION)
     options.add_models(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Cancel the batches of runs."""
     from batchbench.app.cancel import cancel
     from batchbench.app.requests import Options
 

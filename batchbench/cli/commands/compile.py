@@ -16,13 +16,11 @@ a manifest.json. Rows are in a hashed order, so that any prefix is a fair sample
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "compile", run, help="write a probe's prompts to disk", description=DESCRIPTION)
     options.add_probes(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile each probe."""
     from batchbench.app.plan import compiled
 
     done = compiled(options.selection(args), options.store(args), Terminal(quiet=args.quiet))

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, format_table, show, show_json
+from batchbench.cli.terminal import Terminal, format_table, show, show_json, show_result
 
 DESCRIPTION = """\
 The data sets that probes are built from. They are fetched on first use, kept in cache/data/, and
@@ -18,7 +18,6 @@ checked against a pinned sha256.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command and its four verbs."""
     parser = options.command(
         commands, "data", run_list, help="list, fetch and check data sets", description=DESCRIPTION
     )
@@ -35,7 +34,6 @@ def add(commands: options.Subparsers) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """Show the catalogue."""
     from batchbench.compile.catalogue import CATALOGUE
     from batchbench.compile.data_cache import missing_files
 
@@ -76,28 +74,21 @@ def run_pull(args: argparse.Namespace) -> int:
         if missing_files(store, dataset):
             pull_dataset(store, dataset, Terminal(quiet=args.quiet).note)
             pulled.append(name)
-    if args.json:
-        show_json({"pulled": pulled})
-    else:
-        show(f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already")
+    text = f"fetched {', '.join(pulled)}" if pulled else "all data sets are here already"
+    show_result({"pulled": pulled}, text, json=args.json)
     return 0
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """Use a file from disk."""
     from batchbench.compile.catalogue import find_dataset
     from batchbench.compile.data_cache import add_file
 
     added = add_file(options.store(args), find_dataset(args.name), args.file, trust=args.trust)
-    if args.json:
-        show_json({"dataset": args.name, "added": added})
-    else:
-        show(f"{args.name}: added {', '.join(added)}")
+    show_result({"dataset": args.name, "added": added}, f"{args.name}: added {', '.join(added)}", json=args.json)
     return 0
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Check every local file."""
     from batchbench.compile.catalogue import CATALOGUE, find_dataset
     from batchbench.compile.data_cache import verify_dataset
 
@@ -106,9 +97,6 @@ def run_verify(args: argparse.Namespace) -> int:
     missing: list[str] = []
     for name in args.names or CATALOGUE:
         (verified if verify_dataset(store, find_dataset(name)) else missing).append(name)
-    if args.json:
-        show_json({"verified": verified, "missing": missing})
-    else:
-        show(f"verified: {', '.join(verified) or 'none'}")
-        show(f"not here: {', '.join(missing) or 'none'}")
+    text = f"verified: {', '.join(verified) or 'none'}\nnot here: {', '.join(missing) or 'none'}"
+    show_result({"verified": verified, "missing": missing}, text, json=args.json)
     return 0

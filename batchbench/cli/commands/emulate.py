@@ -54,7 +54,6 @@ EPILOG = f"Every start makes a new key. Set {TOKEN_VARIABLE} to choose the key, 
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "emulate",
         help="serve the providers' batch APIs on this machine, without a key",

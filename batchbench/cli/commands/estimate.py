@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
+from batchbench.cli.terminal import Terminal, complain, format_table, show_result
 
 if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
@@ -17,7 +17,6 @@ worst case that --budget is compared with. Nothing is asked.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "estimate", run, help="what a run would cost", description=DESCRIPTION)
     options.add_models(parser)
 
@@ -30,10 +29,7 @@ def run(args: argparse.Namespace) -> int:
     terminal = Terminal(quiet=args.quiet)
     entries, errors = estimate(options.selection(args), options.struct(Options, args), options.store(args), terminal)
     code = complain(errors)
-    if args.json:
-        show_json(entries)
-    else:
-        show(table(entries))
+    show_result(entries, table(entries), json=args.json)
     return code
 
 

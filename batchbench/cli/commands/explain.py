@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options
-from batchbench.cli.terminal import show, show_json
+from batchbench.cli.terminal import show_result
 
 if TYPE_CHECKING:
     from batchbench.app.explain import Explanation
@@ -17,20 +17,15 @@ A custom id is what requests carry, such as 7c7ed463f1-42-0: nonce, row, repetit
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "explain", run, help="all about one request", description=DESCRIPTION)
     parser.add_argument("custom_id", metavar="CUSTOM_ID")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explain one request."""
     from batchbench.app.explain import explain
 
     found = explain(args.custom_id, options.store(args))
-    if args.json:
-        show_json(found)
-    else:
-        show("\n".join(_lines(found)))
+    show_result(found, "\n".join(_lines(found)), json=args.json)
     return 0
 
 

@@ -22,7 +22,6 @@ batch, which is then collected like any other. The nonce is the end of the file'
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "export", run, help="write requests as files", description=DESCRIPTION)
     parser.add_argument("-o", type=Path, default=Path("export"), metavar="DIR", dest="folder", help="where (export)")
     options.add_models(parser)
@@ -30,7 +29,6 @@ def add(commands: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write requests."""
     from batchbench.app.export import export
     from batchbench.app.requests import Options, Purchase
 

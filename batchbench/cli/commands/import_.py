@@ -19,7 +19,6 @@ that contain a part of it: name both files that OpenAI returns, output and error
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "import", run, help="import files of results", description=DESCRIPTION)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="results, in the provider's format")
     parser.add_argument(
@@ -28,7 +27,6 @@ def add(commands: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import results."""
     from batchbench.app.import_ import import_results
 
     terminal = Terminal(quiet=args.quiet)

@@ -16,7 +16,6 @@ run keeps the prices it was charged at.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "prices", run, help="what models charge", description=DESCRIPTION)
     parser.add_argument("verb", nargs="?", choices=["refresh"], metavar="refresh", help="take current prices")
 

@@ -5,14 +5,13 @@ import types
 import typing
 
 from batchbench.cli import options
-from batchbench.cli.terminal import format_table, show, show_json
+from batchbench.cli.terminal import format_table, show_result
 
 if typing.TYPE_CHECKING:
     from batchbench.probes.kit.probe import Params
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(
         commands,
         "probes",
@@ -30,10 +29,9 @@ def run(args: argparse.Namespace) -> int:
     if args.name:
         return _card(args)
     loaded = [load_probe(name) for name in probe_names()]
-    if args.json:
-        show_json([{"name": probe.name, "about": probe.card.splitlines()[0]} for probe in loaded])
-    else:
-        show(format_table([["PROBE", "WHAT IT ASKS"], *([p.name, p.card.splitlines()[0]] for p in loaded)]))
+    about = {probe.name: probe.card.splitlines()[0] for probe in loaded}
+    table = format_table([["PROBE", "WHAT IT ASKS"], *map(list, about.items())])
+    show_result([{"name": name, "about": text} for name, text in about.items()], table, json=args.json)
     return 0
 
 
@@ -42,24 +40,20 @@ def _card(args: argparse.Namespace) -> int:
 
     probe = load_probe(args.name)
     parameters = _parameters(probe.params)
-    if args.json:
-        show_json(
-            {
-                "name": probe.name,
-                "version": probe.version,
-                "card": probe.card,
-                "datasets": probe.datasets,
-                "parameters": {name: {"default": default, "values": values} for name, default, values in parameters},
-                "labels": probe.labels,
-                "strata": probe.strata,
-                "readings": probe.key_metrics,
-                "sample_k": probe.sample_k,
-                "max_tokens": probe.max_tokens,
-            }
-        )
-        return 0
-    show(probe.card)
-    show(format_table([["PARAMETER", "DEFAULT", "VALUES"], *map(list, parameters)]))
+    document = {
+        "name": probe.name,
+        "version": probe.version,
+        "card": probe.card,
+        "datasets": probe.datasets,
+        "parameters": {name: {"default": default, "values": values} for name, default, values in parameters},
+        "labels": probe.labels,
+        "strata": probe.strata,
+        "readings": probe.key_metrics,
+        "sample_k": probe.sample_k,
+        "max_tokens": probe.max_tokens,
+    }
+    table = format_table([["PARAMETER", "DEFAULT", "VALUES"], *map(list, parameters)])
+    show_result(document, f"{probe.card}\n{table}", json=args.json)
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, show, show_json
+from batchbench.cli.terminal import Terminal, show_result
 
 DESCRIPTION = """\
 One HTML file that shows what analyses found: marks, intervals, groups, missing answers, costs, sample answers. It needs
@@ -18,7 +18,6 @@ PNG too where the extra `png` is installed (pip install 'batchbench[png]').
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "report", run, help="a page that shows analyses", description=DESCRIPTION)
     parser.add_argument("probes", nargs="*", metavar="PROBE", help="only these (default: every one)")
     parser.add_argument(
@@ -30,14 +29,13 @@ def add(commands: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and say where it is."""
-    from batchbench.app.report import write_report, writes_png
+    from batchbench.app.report import write_report
+    from batchbench.report.files import png_converter
 
     written = write_report(args.probes, args.models, options.store(args), out=args.out, title=args.title)
-    if not writes_png():
+    if png_converter() is None:
         Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
-    if args.json:
-        runs = list(map(str, written.runs))
-        show_json({"report": str(written.report), "files": str(written.files), "runs": runs})
-    else:
-        show(f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}")
+    document = {"report": str(written.report), "files": str(written.files), "runs": list(map(str, written.runs))}
+    text = f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}"
+    show_result(document, text, json=args.json)
     return 0

@@ -25,14 +25,12 @@ OPENAI_API_KEY, ANTHROPIC_API_KEY, CHAT_API_KEY. Ctrl-C stops; submitted batches
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "run", run, help="ask models; also resumes", description=DESCRIPTION)
     options.add_purchase(parser)
     options.add_models(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask each probe of each model."""
     from batchbench.app.requests import Options, Purchase
     from batchbench.app.run import run_probes
 

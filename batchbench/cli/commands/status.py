@@ -19,7 +19,6 @@ INTERVAL = 2.0  # seconds, with --watch
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(commands, "status", run, help="how far every run is", description=DESCRIPTION)
     parser.add_argument("--watch", action="store_true", help="show it again every two seconds, until Ctrl-C")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from batchbench.cli import options
 from batchbench.cli.commands import estimate
-from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
+from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json, show_result
 from batchbench.errors import InterruptedRun, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ batches are looked up, and only what is missing is asked.
 
 
 def add(commands: options.Subparsers) -> None:
-    """Declare the command."""
     parser = options.command(
         commands, "sweep", run, help="the main job: probes x models, from nothing to a report", description=DESCRIPTION
     )
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from batchbench.app.sweep_file import EXAMPLE
 
     if args.example:
-        show_json({"example": EXAMPLE}) if args.json else show(EXAMPLE.rstrip())
+        show_result({"example": EXAMPLE}, EXAMPLE.rstrip(), json=args.json)
         return 0
     store, terminal = options.store(args), Terminal(quiet=args.quiet)
     sweep = prepare(args.file, options.struct(Purchase, args), store, terminal, args.report)

@@ -23,10 +23,7 @@ VERDICTS = (PASSED, FAILED, ALONE, NONE, ABSENT, WEAK)
 PRONOUNS = ("he", "she", "his", "her")  # that LangTest looks for; *him* is not among them
 MIN_PROBABILITY = 0.15  # LangTest leaves out a sentence if neither word is more probable than this
 
-ALIASES = {
-    "pass_rate_single_model_report": "pass_rate",
-    "pass_rate_multi_model_report": "pass_rate_scored",
-}
+ALIASES = {"pass_rate_single_model_report": "pass_rate", "pass_rate_multi_model_report": "pass_rate_scored"}
 
 
 def pass_rates(meaning: str, full_meaning: str) -> tuple[KeyMetric, ...]:

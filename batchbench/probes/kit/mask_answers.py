@@ -17,10 +17,7 @@ ALTERNATIVES = 20  # for a first token, the largest number that a provider retur
 MIN_PREFIX = 3  # letters of a token that may stand for the word it begins
 
 DOCUMENT = pl.Struct(
-    {
-        "top": pl.List(pl.Struct({"token_str": pl.String, "score": pl.Float64})),
-        "candidates": pl.List(pl.Float64),
-    }
+    {"top": pl.List(pl.Struct({"token_str": pl.String, "score": pl.Float64})), "candidates": pl.List(pl.Float64)}
 )
 TEXTS = ("whole", "first_line")  # the texts that are searched for a choice
 BOTH = ("both", "both a and b", "both a & b")
@@ -211,11 +208,7 @@ def _option() -> pl.Expr:
     found = []
     for name in TEXTS:
         letter, words = pl.col(f"{name}_letter"), pl.col(f"{name}_words")
-        named = {
-            "a": words == pl.col("bare_option_a"),
-            "b": words == pl.col("bare_option_b"),
-            "c": words.is_in(BOTH),
-        }
+        named = {"a": words == pl.col("bare_option_a"), "b": words == pl.col("bare_option_b"), "c": words.is_in(BOTH)}
         for option, is_named in named.items():
             own = letter == option
             found.append(pl.when((is_named & (own | (letter == ""))) | (own & (words == ""))).then(pl.lit(option)))
