@@ -1,4 +1,4 @@
-"""What is wanted of one run, and how far it is."""
+"""The plan and the progress of one run."""
 
 import msgspec
 
@@ -6,9 +6,9 @@ from batchbench.core.money import Price
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants of one run."""
+    """What the user asked for in one run."""
 
-    items: int  # ask the first so many items of the manifest
+    items: int  # ask this many items, from the start of the manifest
     rows: int  # the prompts of these items
     repetitions: int
     price: Price
@@ -21,7 +21,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run is."""
+    """The progress of a run."""
 
     rows: int
     done: int  # answered, refused or failed
