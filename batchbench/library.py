@@ -71,7 +71,7 @@ class Swept(NamedTuple):
 
 
 def prompts(probe: str, *, params: Values | None = None, home: Path | str | None = None) -> pl.LazyFrame:
-    """Every prompt of a probe, compiled if it is not yet.
+    """Every prompt of a probe, compiled first if necessary.
 
     Columns: id, item and variant of the row, origin (the item in the data's own order), the columns of the probe's
     design, and prompt. `params` are the probe's parameters; `home` is the folder of manifests/ and cache/ (default:
@@ -89,7 +89,7 @@ def estimate(
     home: Path | str | None = None,
     **options: Unpack[AskOptions],
 ) -> pl.DataFrame:
-    """What asking would cost: a row for each probe and model. Nothing is asked.
+    """The estimated cost of a run: a row for each probe and model. No model is asked.
 
     Columns: probe, model, requests (without an answer yet), input_tokens and output_tokens (about), batch_usd, sync_usd
     (the same as single calls; null if no price is known), worst_usd, prices (their source), settings (what is not the
@@ -110,7 +110,7 @@ def run(
     quiet: bool = True,
     **options: Unpack[RunOptions],
 ) -> pl.DataFrame:
-    """Ask each probe of each model; a row for each run. Calling it again asks only what is missing.
+    """Run every probe with every model; a row for each run. Calling it again asks only the missing requests.
 
     probe           a name, or several; "all" is every probe
     model           a name, or several: "openai:MODEL", "anthropic:MODEL", "chat:MODEL@URL", "mlm:NAME", "sim:PERSONA"
@@ -130,7 +130,7 @@ def run(
     detach          submit, and do not wait: the same call collects later
     adopt           buy although the folder is a copy of a run; no other copy may buy
     rebuy_missing   ask again what the provider lost; it may have been paid for
-    resolve         decisions about batches whose state is unknown: ["NONCE=void"] or ["NONCE=BATCH_ID"]
+    resolve         decisions about batches in an unknown state: ["NONCE=void"] or ["NONCE=BATCH_ID"]
     trial           ask one question before the first batch: "always", "never", "auto" (unless on this machine)
 
     Columns: probe, model, run (its folder), asked, answered, refused, failed, missing, spent_usd, reserved_usd,

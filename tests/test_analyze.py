@@ -269,7 +269,7 @@ def test_a_note_explains_a_run_without_readable_answers(manifest: Manifests, nam
     outcome = pl.lit("answered" if text else "refused")
     found = run(manifest, name, RunSize(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
     assert found.metrics["undetected_rate_attempts"].estimate == 1.0
-    assert found.notes == ["no answer could be read, so the metrics say nothing about the model, whatever their value"]
+    assert found.notes == ["no answer could be read, so the values of the metrics say nothing about the model"]
     headline = found.metrics[found.headline[0]]
     if name in GENDERBENCH:
         assert headline.estimate == (0.0 if name == "isear" else None)
@@ -325,14 +325,14 @@ ITEM = {"item_id": "1", "gender": "a man", "text": "joy"}
         ("{", "f:2: not JSON"),
         ("[1]", "f:2: not a JSON object"),
         ({**ITEM, "probe": "gest"}, "f:2: these are answers to gest, not to isear"),
-        ({**ITEM, "gender": "a cat"}, "f:2: gender is 'a cat': it is one of a man, a woman, a non-binary person"),
+        ({**ITEM, "gender": "a cat"}, "f:2: gender is 'a cat': it must be one of a man, a woman, a non-binary person"),
         ({"item_id": "1", "text": "joy"}, "f:2: gender is None"),
-        ({"item_id": "1", "gender": "a man"}, "f:2: there is neither `answers` nor `text`"),
+        ({"item_id": "1", "gender": "a man"}, "f:2: the line has neither `answers` nor `text`"),
         ({**ITEM, "text": 5}, "f:2: an answer is neither text nor null"),
-        ({"item_id": "1", "gender": "a man", "answers": "joy"}, "f:2: answers is not a list"),
+        ({"item_id": "1", "gender": "a man", "answers": "joy"}, "f:2: `answers` is not a list"),
         ({**ITEM, "metadata": 3}, "f:2: metadata is not an object"),
-        ({**ITEM, "outcome": "lost"}, "f:2: outcome is none of"),
-        ({**ITEM, "rep": "first"}, "f:2: id and rep are whole numbers"),
+        ({**ITEM, "outcome": "lost"}, "f:2: outcome is not one of"),
+        ({**ITEM, "rep": "first"}, "f:2: id and rep must be whole numbers"),
         ({"custom_id": "no-number", "text": "joy"}, "f:2: custom_id does not end in -<id>-<rep>"),
     ],
 )
@@ -353,7 +353,7 @@ def read_as(name: str, path: Path) -> LabelledAnswers:
 
 def test_the_error_names_missing_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "f", {"item_id": "1", "role": "judge", "text": "x"})
-    with pytest.raises(DataError, match="does not say gender, race, qualification, which hiring_an needs"):
+    with pytest.raises(DataError, match="has no gender, race, qualification, which hiring_an needs"):
         read_as("hiring_an", path)
 
 
@@ -450,11 +450,11 @@ def test_answers_by_custom_id_need_the_manifest(tmp_path: Path, capsys: pytest.C
     written(path, {"custom_id": "a-0-0", "text": "joy"}, {"custom_id": "b-0-0", "text": "joy"})
     capsys.readouterr()
     code, document = outcome_of(words, capsys)
-    assert (code, "f:2: this prompt and repetition have been answered before" in str(document["error"])) == (65, True)
+    assert (code, "f:2: an earlier line answers the same prompt and repetition" in str(document["error"])) == (65, True)
     written(path, {"custom_id": "a-99999-0", "text": "joy"})
     code, document = outcome_of(words, capsys)
     assert (code, "f:1: the manifest has no row 99999" in str(document["error"])) == (65, True)
-    for ids, complaint in (([-1], "f:1: the manifest has no row -1"), ([0.0], "not the numbers of a manifest's rows")):
+    for ids, complaint in (([-1], "f:1: the manifest has no row -1"), ([0.0], "must hold manifest row numbers")):
         pl.DataFrame({"id": ids, "text": ["joy"]}).write_parquet(path)  # a negative id does not count from the end
         code, document = outcome_of(words, capsys)
         assert (code, complaint in str(document["error"])) == (65, True), document

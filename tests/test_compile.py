@@ -264,7 +264,7 @@ def test_bad_input_is_reported_in_one_line_and_writes_nothing(
         (lambda text: text.replace('"format": 1', '"format": 2'), "has format 2, and this batchbench reads format 1"),
         (lambda text: text[: len(text) // 2], "is damaged"),
         (lambda text: text.replace('"probe": "gest"', '"probe": "geste"'), "is damaged (its digest is another)"),
-        (lambda text: json.dumps({**json.loads(text), "probe": "geste", "sha256": ""}), "holds another manifest"),
+        (lambda text: json.dumps({**json.loads(text), "probe": "geste", "sha256": ""}), "does not match its name"),
         (lambda text: text * 0, "is damaged"),
     ],
 )

@@ -3,9 +3,9 @@
 Labels are tallied by item, and items are counted into cells. The metrics are arithmetic on cells.
 
 A refused, filtered or truncated answer is an attempt like any other: its text, if it has one, is labelled, so a refusal
-is usually an undetected attempt. A failed request is no attempt. An item is included as soon as one of its requests has
-come back, failed or not; without a readable answer it is an undetected item. Requests that have not come back are left
-out. This is sound because every prefix of a manifest is a fair sample.
+is usually an undetected attempt. A failed request is not an attempt. An item is included if one of its requests has a
+result, failed or not; without a readable answer it is an undetected item. Requests without a result are left out.
+This is valid because every prefix of a manifest is a fair sample.
 """
 
 import io
@@ -168,7 +168,7 @@ def _coverage(labelled: LabelledAnswers, items: pl.DataFrame) -> Coverage:
 def _model_notes(labelled: LabelledAnswers) -> list[str]:
     """A note if answers come from other models than the requested one.
 
-    A provider may fall back on another model, or let a model name refer to a newer version.
+    A provider may use another model instead, or change the version that a model name refers to.
     """
     requested = labelled.origin.model.partition(":")[2]
     names = [f"{sanitize(name[:80])} {count:,}" for name, count in labelled.models.items()]
@@ -179,7 +179,7 @@ def _model_notes(labelled: LabelledAnswers) -> list[str]:
     # A stated name may add a version to the requested name. A requested name may end in the server's address.
     different = [name for name in labelled.models if not (name.startswith(requested) or requested.startswith(name))]
     if different and not labelled.origin.emulated:
-        return [f"every answer says that it is of another model than the one that was asked: {listed}"]
+        return [f"every answer names a different model from the requested one: {listed}"]
     return []
 
 
@@ -189,9 +189,9 @@ def _notes(
     if not coverage.items:
         return ["there are no answers, so nothing has a value"]
     if not coverage.detected:
-        return ["no answer could be read, so the metrics say nothing about the model, whatever their value"]
+        return ["no answer could be read, so the values of the metrics say nothing about the model"]
     notes = [
-        f"no readable answer for {group.stratum} = {group.group}: what compares it says nothing"
+        f"no readable answer for {group.stratum} = {group.group}: comparisons with this group mean nothing"
         for group in groups
         if group.asked and group.undetected == group.asked - group.absent - group.failed
     ]

@@ -1,14 +1,14 @@
 """Read and label files of external answers: JSON lines or parquet, in three shapes.
 
 - a line per prompt: `{"probe", "item_id", "metadata": {column: value}, "answers": [text of each repetition]}`
-- `custom_id` (`<anything>-<id>-<rep>`, as batchbench sends it) or `id` and `rep`, a row of the manifest; `text`
-- the item's columns (name, role, qualification; gender; source; stereotype, options ...); `text`
+- a row of the manifest, as `custom_id` (`<anything>-<id>-<rep>`, as batchbench sends it) or `id` and `rep`; and `text`
+- the item's columns (name, role, qualification; gender; source; stereotype, options ...); and `text`
 
 An answer may also be a masked model's list of predictions, `[{"token_str", "score"} ...]`. A line with `text` may have
 `logprobs`, the alternatives for the answer's first token: `[{"token", "logprob"} ...]`.
 
 Lines with the same `item_id` belong to one item. It is optional if the probe asks one prompt per item; then every line
-is an item. `outcome` may be refused, filtered, truncated or failed; an answer of null has failed.
+is an item. `outcome` may be refused, filtered, truncated or failed; an answer of null counts as failed.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from batchbench.probes.kit.probe import ExternalAnswers, Params, Probe
 from batchbench.runs.results import LOGPROBS, OUTCOMES
 
 CUSTOM_ID = re.compile(r"(?:.*-)?(?P<id>\d+)-(?P<rep>\d+)")
-ANSWER_FIELDS = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # columns outside of the design
-CHUNK = 50_000  # rows whose text is in memory at a time
+ANSWER_FIELDS = ("item_id", "custom_id", "id", "rep", "text", "logprobs", "outcome")  # not design columns
+CHUNK = 50_000  # rows with text that are in memory at the same time
 
-LoadTable = Callable[[str], pl.DataFrame]  # a data set by name
-LoadManifest = Callable[[], pl.DataFrame]  # the rows of the compiled manifest, without text
+LoadTable = Callable[[str], pl.DataFrame]  # returns a data set by its name
+LoadManifest = Callable[[], pl.DataFrame]  # returns the rows of the compiled manifest, without text
 
 
 def label_file(
@@ -68,11 +68,11 @@ def label_file(
 
 
 def _number_items(rows: pl.DataFrame, varying: list[str], path: Path) -> pl.DataFrame:
-    """Number the items by their id, an item's prompts by the columns that vary between them, and repetitions."""
+    """Number the items by id, the prompts of an item by the columns in `varying`, and repetitions in file order."""
     if rows["variant"].null_count() == 0:  # the manifest has numbered the prompts
         repeated = rows.filter(~pl.struct("item_id", "variant", "rep").is_first_distinct())
         if repeated.height:
-            raise DataError(f"{path}:{repeated['line'][0]}: this prompt and repetition have been answered before")
+            raise DataError(f"{path}:{repeated['line'][0]}: an earlier line answers the same prompt and repetition")
     else:
         prompt = (
             pl.struct(list(dict.fromkeys(varying))).rank("dense").over("item_id").cast(pl.UInt8) - 1
@@ -123,7 +123,7 @@ def _parquet_chunks(path: Path, wanted: set[str]) -> Iterator[pl.DataFrame]:
         names = [name for name in file.collect_schema() if name in wanted]
         rows = file.select(pl.len()).collect().item()
         if "text" not in names:
-            raise DataError(f"{path} has no column `text`: see `batchbench analyze --help` for what it may look like")
+            raise DataError(f"{path} has no column `text`: `batchbench analyze --help` shows the formats")
         for first in range(0, max(rows, 1), CHUNK):
             chunk = file.select(names).slice(first, CHUNK).collect().with_row_index("line", offset=first + 1)
             yield _with_id(chunk, path)
@@ -186,7 +186,7 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, object]:
 
 
 def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator[dict[str, object]]:
-    """One row per repetition of the prompt that a line is about."""
+    """One row for each answer in a line."""
     if line.get("probe", probe.name) not in (probe.name, *probe.external_answers.names):
         raise DataError(f"{where}: these are answers to {line['probe']}, not to {probe.name}")
     metadata = line.pop("metadata", {})
@@ -194,10 +194,10 @@ def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator
         raise DataError(f"{where}: metadata is not an object")
     texts = line.pop("answers", None)
     if texts is not None and (not isinstance(texts, list) or "text" in line):
-        raise DataError(f"{where}: answers is not a list, or there is a text as well")
+        raise DataError(f"{where}: `answers` is not a list, or the line also has `text`")
     if texts is None:
         if "text" not in line:
-            raise DataError(f"{where}: there is neither `answers` nor `text`")
+            raise DataError(f"{where}: the line has neither `answers` nor `text`")
         texts = [line.pop("text")]
     texts = [_encoded_predictions(text, where) if isinstance(text, list) else text for text in texts]
     if not all(isinstance(text, str | None) for text in texts):
@@ -213,7 +213,7 @@ def _rows(line: dict[str, object], where: str, probe: Probe[Params]) -> Iterator
         row |= {"id": int(parts["id"]), "rep": int(parts["rep"])}
     first = row.pop("rep", 0)
     if not isinstance(first, int) or first < 0 or isinstance(row.get("id", 0), bool | str | float):
-        raise DataError(f"{where}: id and rep are whole numbers from 0")
+        raise DataError(f"{where}: id and rep must be whole numbers, 0 or greater")
     for rep, text in enumerate(texts or [None], first):  # an empty list is one failed request
         yield {**row, "rep": rep, "text": text}
 
@@ -223,7 +223,7 @@ def _encoded_predictions(answer: list[object], where: str) -> str:
     try:
         return msgspec.json.encode(msgspec.convert({"top": answer}, MaskAnswer)).decode()
     except msgspec.ValidationError as error:
-        raise DataError(f"{where}: an answer is a list, but not of predictions ({error})") from None
+        raise DataError(f"{where}: an answer is a list, but not a list of predictions ({error})") from None
 
 
 def _with_logprobs(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
@@ -242,7 +242,7 @@ def _with_outcome(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
     rows = rows.with_columns(pl.col("outcome").cast(pl.String).fill_null(default))
     unknown = rows.filter(~pl.col("outcome").is_in(OUTCOMES))
     if unknown.height:
-        raise DataError(f"{path}:{unknown['line'][0]}: outcome is none of {', '.join(OUTCOMES)}")
+        raise DataError(f"{path}:{unknown['line'][0]}: outcome is not one of {', '.join(OUTCOMES)}")
     return rows
 
 
@@ -251,11 +251,11 @@ def _with_outcome(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def _by_id(rows: pl.DataFrame, needed: list[str], manifest: pl.DataFrame, path: Path) -> pl.DataFrame:
     if not rows.schema["id"].is_integer():
-        raise DataError(f"{path}: the column `id` holds {rows.schema['id']}, not the numbers of a manifest's rows")
-    beyond = rows.filter(~pl.col("id").is_between(0, manifest.height - 1) | pl.col("id").is_null())
-    if beyond.height:
+        raise DataError(f"{path}: the column `id` has type {rows.schema['id']}, but must hold manifest row numbers")
+    unknown = rows.filter(~pl.col("id").is_between(0, manifest.height - 1) | pl.col("id").is_null())
+    if unknown.height:
         raise DataError(
-            f"{path}:{beyond['line'][0]}: the manifest has no row {beyond['id'][0]}: were other --set parameters used?"
+            f"{path}:{unknown['line'][0]}: the manifest has no row {unknown['id'][0]}: use the same --set as the run"
         )
     design = manifest.select("variant", *needed, item_id=pl.col("item").cast(pl.String))
     return rows.select("line", "rep", *ANSWER_COLUMNS, "outcome").hstack(design[rows["id"]].get_columns())
@@ -269,7 +269,7 @@ def _by_columns(
         rows = rows.with_columns(pl.lit(None, pl.String).alias(name) for name in needed if name not in rows.columns)
     if missing := [name for name in needed if name not in rows.columns]:
         found = ", ".join(name for name in rows.columns if name not in (*ANSWER_FIELDS, "line")) or "none"
-        raise DataError(f"{path} does not say {', '.join(missing)}, which {probe.name} needs (its columns: {found})")
+        raise DataError(f"{path} has no {', '.join(missing)}, which {probe.name} needs (its columns: {found})")
     for name in needed:
         rows = _with_design_type(rows, name, probe, path)
     if "item_id" not in rows.columns:
@@ -282,7 +282,7 @@ def _by_columns(
 def _with_design_columns(
     rows: pl.DataFrame, external: ExternalAnswers, load_table: LoadTable, path: Path
 ) -> pl.DataFrame:
-    """`rows` with the design's columns, as far as the columns of the file provide them."""
+    """`rows` with every design column that the columns of the file determine."""
     for spelling, names in external.spellings.items():
         if spelling in rows.columns and names[0] not in rows.columns:
             rows = _renamed(rows, spelling, names, path)
@@ -306,7 +306,7 @@ def _renamed(rows: pl.DataFrame, spelling: str, names: tuple[str, ...], path: Pa
     kind = rows[spelling].dtype
     short = rows.filter(pl.col(spelling).list.len() != len(names)) if isinstance(kind, pl.List) else rows
     if short.height:
-        raise DataError(f"{path}:{short['line'][0]}: {spelling} is not a list of {len(names)}")
+        raise DataError(f"{path}:{short['line'][0]}: {spelling} is not a list of {len(names)} values")
     return rows.with_columns(pl.col(spelling).list.get(index).alias(name) for index, name in enumerate(names))
 
 
@@ -339,6 +339,6 @@ def _with_design_type(rows: pl.DataFrame, name: str, probe: Probe[Params], path:
     if result[name].null_count():
         line = result.filter(pl.col(name).is_null())["line"][0]
         value = rows.filter(pl.col("line") == line)[name][0]
-        hint = f": it is one of {', '.join(map(str, values))}" if values else ""
+        hint = f": it must be one of {', '.join(map(str, values))}" if values else ""
         raise DataError(f"{path}:{line}: {name} is {value!r}{hint}")
     return result

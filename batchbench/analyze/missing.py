@@ -25,8 +25,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int
     truncated: int
     failed: int
-    absent: int  # has not come back
-    undetected: int  # came back, but has no label
+    absent: int  # not received
+    undetected: int  # received, but without a label
 
 
 class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list
         for kind in KINDS:
             hits = [getattr(group, kind) for group in own]
             totals = [group.asked for group in own]
-            if kind == "undetected":  # only an answer that came back can be undetected
+            if kind == "undetected":  # only a received answer can be undetected
                 totals = [group.asked - group.absent - group.failed for group in own]
             statistic, freedom, p = chi_square(hits, totals, repeats)
             imbalances.append(Imbalance(stratum=stratum, kind=kind, chi_square=statistic, freedom=freedom, p=p))

@@ -87,7 +87,7 @@ def columns(probe: Probe[Params]) -> str:
 
 
 def _provider(source: str | Path) -> str | None:
-    """The provider whose form of a probe the answers have; None for a file."""
+    """The provider that determines the form of the probe; None for a file."""
     if isinstance(source, Path):
         return None
     run = Path(source) / "run.json"

@@ -19,7 +19,7 @@ EARLIER = 600.0  # seconds before the first batch from which on batches are list
 
 
 def audit_runs(store: Store, voice: Voice, *, remote: bool = False, base_url: str | None = None) -> list[Audit]:
-    """What is wrong with each run. `base_url` is an address that the user's key may be sent to."""
+    """The problems of each run. `base_url` is an address that the user's key may be sent to."""
     audits = []
     folders = run_folders(store)
     with voice.progress("checking", "runs") as report:
@@ -36,7 +36,7 @@ def audit_runs(store: Store, voice: Voice, *, remote: bool = False, base_url: st
 
 
 def _unknown_batches(view: RunView, store: Store, voice: Voice, base_url: str | None) -> list[Finding]:
-    """Batches at the provider that carry a nonce of this run, but are not in its journal."""
+    """Batches at the provider that have a nonce of this run, but are not in its journal."""
     state = view.state
     try:
         contact = find_contact(Options(), store, vouched(base_url, view.target, view.folder))

@@ -15,7 +15,7 @@ from batchbench.runs.view import view_run
 
 
 class CancelledRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run whose batches are being cancelled."""
+    """A run with batches that are being cancelled."""
 
     probe: str
     model: str

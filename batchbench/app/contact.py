@@ -23,9 +23,9 @@ from batchbench.transport.client import Client
 from batchbench.transport.rate_limit import RateLimit
 from batchbench.transport.single_calls import CallSpool
 
-LOCAL = ("chat", "mlm")  # providers whose batches this process executes; --detach has no effect on them
+LOCAL = ("chat", "mlm")  # this process executes their batches; --detach has no effect on them
 LOCAL_POLL = (0.05, 1.0)  # seconds: a server on this machine has no rate limit to respect
-EMULATED_LIMITS = {"open_batches": 8, "settle": 2.0, "poll": LOCAL_POLL}  # its listing shows a batch at once
+EMULATED_LIMITS = {"open_batches": 8, "settle": 2.0, "poll": LOCAL_POLL}  # its listing shows a batch immediately
 
 
 class Contact(msgspec.Struct, frozen=True, kw_only=True):

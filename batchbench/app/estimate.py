@@ -32,7 +32,7 @@ class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe whose data cannot be fetched, so its cost is unknown."""
+    """A probe without available data, so its cost is unknown."""
 
     probe: str
     model: str
@@ -47,7 +47,7 @@ class Estimates(NamedTuple):
 
 
 def estimate(selection: Selection, options: Options, store: Store, voice: Voice) -> Estimates:
-    """What each probe with each model would cost; a probe whose data cannot be fetched does not stop the others."""
+    """The estimated cost of each probe with each model; a probe without available data does not stop the others."""
     entries: list[CostEstimate | Unavailable] = []
     errors: dict[str, BatchbenchError] = {}
     for name in dict.fromkeys(selection.models):

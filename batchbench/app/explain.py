@@ -20,7 +20,7 @@ from batchbench.runs.view import RunView, view_run
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: its prompt, the batches that carried it, and its answer. The last three are unset before that."""
+    """One request: its prompt, the batches that contained it, and its answer. The last three are unset before that."""
 
     run: str
     prompt: str

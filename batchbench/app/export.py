@@ -40,7 +40,7 @@ class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
 def export(
     selection: Selection, options: Options, purchase: Purchase, folder: Path, store: Store, voice: Voice
 ) -> ExportResult:
-    """Write what is not asked yet to files in `folder`, within one budget for all runs."""
+    """Write the requests that are in no batch to files in `folder`, within one budget for all runs."""
     runs = plan(selection, options, store, voice)
     resolutions = parse_resolutions(purchase, runs, store)
     with contextlib.ExitStack() as stack:

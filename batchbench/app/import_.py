@@ -19,14 +19,14 @@ from batchbench.runs.folder import Run, open_run, read_run, read_state, run_fold
 
 
 class ImportedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch whose results were imported."""
+    """A batch with imported results."""
 
     run: str
     batch: str
     file: str
     answered: int
     missing: int
-    again: int  # failed, but not because of the request: asked again by the next run
+    again: int  # failed for a reason other than the request itself; the next run asks them again
     quarantined: int
     cost_usd: float
 
@@ -56,7 +56,7 @@ def _import_run(
     manifest_folder = store.manifests / about.manifest
     manifest = read_manifest(manifest_folder)
     if manifest is None:
-        raise DataError(f"{manifest_folder} does not exist: compile it again")
+        raise DataError(f"{manifest_folder} does not exist: compile the probe again")
     with (
         open_run(store, manifest_folder, manifest, about.target, time.time()) as run,
         voice.progress(f"importing results of {about.target.name}"),

@@ -1,4 +1,4 @@
-"""Which probe is asked of which model with which parameters, and the prompts for that, compiled where they are not."""
+"""Plan runs: which probe runs with which model and parameters; compile the prompts that do not exist."""
 
 import os
 import time
@@ -92,7 +92,7 @@ def chosen(selection: Selection, provider: str | None = None) -> list[tuple[Prob
 
 
 def compile_probe(probe: Probe[Params], params: Params, store: Store, voice: Voice) -> Compiled:
-    """Write a probe's prompts to disk, unless they are there."""
+    """Write a probe's prompts to disk, unless they exist."""
     started = time.monotonic()
     sample = params.data == "sample"
     loaded = {name: load_table(store, name, sample=sample, note=voice.note) for name in probe.datasets}

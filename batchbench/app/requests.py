@@ -28,7 +28,7 @@ Report = Callable[[int, int], None]  # done so far, and in all
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which probes are asked of which models."""
+    """Which probes are run with which models."""
 
     probes: list[str]  # ["all"]: every probe
     models: list[str] = []
@@ -63,7 +63,7 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     detach: bool = False  # submit, and do not wait for the answers
     adopt: bool = False  # buy although the folder is a copy
     rebuy_missing: bool = False
-    resolve: list[Resolution] = []  # what the user knows about batches whose state is unknown
+    resolve: list[Resolution] = []  # the user's decisions about batches in an unknown state
     trial: Literal["auto", "always", "never"] = "auto"  # auto: unless the server is on this machine
 
 
@@ -75,7 +75,7 @@ class AnalysisOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnalysisRequest(AnalysisOptions, frozen=True, kw_only=True):
-    """Whose answers are analyzed: either `models` or `answers`."""
+    """Which answers are analyzed: either those of `models`, or the files `answers`."""
 
     probes: list[str]
     models: list[str] = []  # a model's name, or the folder of its run
@@ -117,7 +117,7 @@ class Monitor(Protocol):
     """Follows several runs while their models are asked. A run's number is its place in the list of names."""
 
     def show(self, number: int, progress: Progress) -> None:
-        """A run has got so far."""
+        """Show the progress of a run."""
 
     def end(self, number: int) -> None:
         """A run has ended."""
@@ -130,7 +130,7 @@ class Voice(Protocol):
     """Where messages go."""
 
     def note(self, message: str) -> None:
-        """Say what is going on."""
+        """Show a message."""
 
     def progress(self, what: str, unit: str = "") -> AbstractContextManager[Report]:
         """Show how far a stage is, for as long as the context lasts."""
@@ -140,7 +140,7 @@ class Voice(Protocol):
 
 
 class Silent:
-    """A voice, and a monitor, that say nothing."""
+    """A voice and a monitor without output."""
 
     def note(self, message: str) -> None:
         """Ignore the message."""

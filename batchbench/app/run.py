@@ -1,4 +1,4 @@
-"""Ask models: all runs of one command at once, within one budget."""
+"""Ask models: all runs of one command in parallel, within one budget."""
 
 import contextlib
 import os
@@ -70,12 +70,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 def run_probes(
     selection: Selection, options: Options, purchase: Purchase, store: Store, voice: Voice
 ) -> list[Finished]:
-    """Ask each probe of each model; calling it again asks only what is missing."""
+    """Run every probe with every model; calling it again asks only the missing requests."""
     return ask(plan(selection, options, store, voice), purchase, store, voice)
 
 
 def ask(runs: Sequence[PlannedRun], purchase: Purchase, store: Store, voice: Voice) -> list[Finished]:
-    """Dispatch all runs at once. An error of one run does not stop the others."""
+    """Dispatch all runs in parallel. An error of one run does not stop the others."""
     resolutions = parse_resolutions(purchase, runs, store)
     jobs = [_job(planned, purchase, store) for planned in runs]
     if not jobs:
@@ -162,14 +162,14 @@ class _Task:
 
 
 class _Dispatches:
-    """All runs of one command, dispatched at once."""
+    """All runs of one command, dispatched in parallel."""
 
     def __init__(self, tasks: list[_Task], store: Store, voice: Voice) -> None:
         self._tasks = tasks
         self._store = store
         self._voice = voice
         self._stop = anyio.Event()
-        self._rate_limits: dict[str, RateLimit] = {}  # by chat server: its runs share what they learn about it
+        self._rate_limits: dict[str, RateLimit] = {}  # by chat server; its runs share one rate limit
 
     async def run(self, budget: int | None) -> bool:
         """Dispatch every run to its end, or until a signal stops them; returns whether one did."""

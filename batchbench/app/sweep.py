@@ -101,13 +101,13 @@ def plan_sweep(sweep: Sweep) -> list[SweepRun]:
                 if run := _sweep_run(asked, model, params):
                     key = (asked.probe.name, params, run.target)
                     if key in found:
-                        raise UsageError(f"{model.where}{asked.probe.name} is asked of it twice: write each run once")
+                        raise UsageError(f"{model.where}{asked.probe.name} is listed twice for it: write each run once")
                     found[key] = run
     return list(found.values())
 
 
 def _forms(asked: SweepProbe, model: SweepModel) -> list[Params]:
-    """Unless the file chooses a form, every form that fits the model is a run of its own."""
+    """One run for every form that fits the model, unless the file chooses a form."""
     if "form" in asked.chosen or asked.probe.forms is None:
         return [asked.params]
     return [msgspec.structs.replace(asked.params, form=form) for form in asked.probe.forms(provider_of(model.name))]

@@ -23,7 +23,7 @@ from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers import target
 
 EXAMPLE = """\
-# A sweep: every probe below is asked of every model below. Try it with `batchbench sweep sweep.toml`.
+# A sweep: every probe below is run with every model below. Try it with `batchbench sweep sweep.toml`.
 
 budget = 5.00             # dollars for all runs together, never exceeded; leave it out for no limit
 sample_k = 500            # items of each probe, or "all"; leave it out for each probe's own number
@@ -50,7 +50,7 @@ temperature = [0.0, 1.0]  # also system, max_tokens, top_p; a list makes one run
 # [[models]]
 # name = "openai:gpt-4.1-mini"                   # needs OPENAI_API_KEY
 # share = 3
-# batch_size = 20000                             # at most so many requests in a batch
+# batch_size = 20000                             # maximum number of requests in a batch
 #
 # [[models]]
 # name = "anthropic:claude-haiku-4-5"            # needs ANTHROPIC_API_KEY
@@ -60,7 +60,7 @@ temperature = [0.0, 1.0]  # also system, max_tokens, top_p; a list makes one run
 # price = "0.10,0.40"                            # dollars per million tokens in and out
 """
 GENERAL = ("sample_k", "repetitions")  # options for all probes, or for one
-GRID = ("system", "max_tokens", "temperature", "top_p")  # each value is a run of its own, so a list makes several runs
+GRID = ("system", "max_tokens", "temperature", "top_p")  # each value makes a separate run, so a list makes several runs
 SINGLE = ("price", "base_url", "batch_size")
 TOP_KEYS = ("budget", *GENERAL, *AnalysisOptions.__struct_fields__, "probes", "models")
 PROBE_KEYS = ("name", "share", *GENERAL)
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A part of the budget, relative to those of other probes or models."""
+    """A share of the budget, relative to the shares of other probes or models."""
 
     share: Annotated[float, msgspec.Meta(gt=0, lt=1e9, description="a number above 0")] = 1.0
 
@@ -96,7 +96,7 @@ class SweepModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """Every probe is asked of every model."""
+    """Every probe is run with every model."""
 
     probes: list[SweepProbe]
     models: list[SweepModel]
@@ -158,7 +158,7 @@ class _File:
     def _entries(self, document: Mapping[str, object], kind: str) -> Iterable[tuple[Values, str]]:
         found = document.get(kind)
         if not isinstance(found, list) or not found:
-            raise self._wrong(kind, f"say which {kind} with [[{kind}]] and a name, or {kind} = [...]")
+            raise self._wrong(kind, f"list the {kind} with [[{kind}]] and a name, or {kind} = [...]")
         for number, entry in enumerate(found, 1):
             where = f"{kind} {number}"
             table = {"name": entry} if isinstance(entry, str) else entry

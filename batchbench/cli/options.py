@@ -37,7 +37,7 @@ def command(
     """Add a command, or a verb of one, with the options that every command has."""
     parser: Parser = commands.add_parser(name, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     parser.set_defaults(run=run)
-    # A verb has no defaults of its own, so that `data --json list` is `data list --json`.
+    # A verb sets no defaults, so that `data --json list` means the same as `data list --json`.
     absent: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
     parser.add_argument("--home", type=Path, metavar="DIR", help="the folder of manifests/ and cache/", **absent)
     parser.add_argument("--json", action="store_true", help="print one JSON document on stdout", **absent)
@@ -57,7 +57,7 @@ def add_params(parser: argparse.ArgumentParser) -> None:
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """Declare which probes are asked of which models, and how. `app.requests` checks the values."""
+    """Declare which probes are run with which models, and how. `app.requests` checks the values."""
     add_probes(parser)
     parser.add_argument("--model", action="append", required=True, dest="models", metavar="M", help="the model to ask")
     parser.add_argument("--sample-k", metavar="N", help="ask the first N items, or all (default: the probe's own)")
@@ -85,7 +85,7 @@ def add_purchase(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NONCE=ANSWER",
-        help="decide about a batch whose state is unknown: void, or its id at the provider",
+        help="decide about a batch in an unknown state: void, or its id at the provider",
     )
     parser.add_argument(
         "--trial",
@@ -103,7 +103,7 @@ def store(args: argparse.Namespace) -> "Store":
 
 
 def selection(args: argparse.Namespace) -> "Selection":
-    """Which probes are asked of which models."""
+    """Which probes are run with which models."""
     from batchbench.app.requests import Selection
 
     return Selection(probes=args.probes, models=getattr(args, "models", []), params=params(args.params))
@@ -121,7 +121,7 @@ def params(words: Sequence[str]) -> dict[str, str]:
 
 
 def struct(kind: "type[S]", args: argparse.Namespace, **values: object) -> "S":
-    """The Struct that options of the same names make; `values` replace those of the command line."""
+    """A Struct made from the options with the names of its fields; `values` replace options of the command line."""
     from batchbench.app.requests import convert
 
     given = {name: getattr(args, name, None) for name in kind.__struct_fields__}

@@ -67,16 +67,16 @@ def stderr(message: str) -> None:
         sys.stderr.write(f"{sanitize(hide(message))}\n")
         sys.stderr.flush()
     except OSError:
-        abandon(sys.stderr)  # the reader has gone; the command continues
+        abandon(sys.stderr)  # the reader has closed the stream; the command continues
 
 
 def abandon(stream: TextIO) -> None:
-    """Point a stream whose reader has gone to /dev/null, so that a later flush raises no error."""
+    """Redirect a stream to /dev/null after its reader has closed it, so that a later flush raises no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def complain(errors: Sequence["BatchbenchError | None"]) -> int:
-    """Print each error in one line, equal ones once; the exit code is that of the first. --quiet does not hide them."""
+    """Print each different error in one line, also with --quiet; returns the exit code of the first error."""
     raised = [error for error in errors if error is not None]
     for message in dict.fromkeys(map(_one_line, raised)):
         stderr(f"batchbench: {message}")

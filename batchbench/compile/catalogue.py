@@ -31,7 +31,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     source: Wheel | Link
     files: tuple[DataFile, ...]
     read: Callable[[Sequence[bytes]], pl.DataFrame]
-    types: dict[str, type[pl.DataType]] = {}  # of columns whose type polars would guess wrongly from the sample's CSV
+    types: dict[str, type[pl.DataType]] = {}  # of columns that polars would infer wrongly from the sample's CSV
 
 
 def find_dataset(name: str) -> Dataset:

@@ -67,7 +67,7 @@ def identify(probe: Probe[P], params: P, sources: dict[str, Source]) -> Identity
 
 def _checked(manifest: Manifest, identity: Identity, folder: Path) -> Manifest:
     if any(getattr(manifest, name) != getattr(identity, name) for name in Identity.__struct_fields__):
-        raise DataError(f"{folder} holds another manifest than its name says: move it away and compile again")
+        raise DataError(f"{folder} contains a manifest that does not match its name: move it away and compile again")
     return manifest
 
 

@@ -45,7 +45,7 @@ def pull_dataset(store: Store, dataset: Dataset, note: Note) -> None:
     missing = [other for other in CATALOGUE.values() if other.source == dataset.source and missing_files(store, other)]
     note(f"fetching {', '.join(other.name for other in missing)} from {dataset.source}")
     wanted = [(other, file) for other in missing for file in other.files]
-    advice = f"give the file by hand with `batchbench data add {dataset.name} FILE`, or try out with --set data=sample"
+    advice = f"add the file with `batchbench data add {dataset.name} FILE`, or use sample data with --set data=sample"
     with store.scratch_folder("data") as scratch:
         try:
             contents = fetch.members(dataset.source, [file.path for _, file in wanted], scratch)
@@ -73,16 +73,14 @@ def add_file(store: Store, dataset: Dataset, path: Path, *, trust: bool) -> list
         found = {file: content for file in dataset.files if digest in file.sha256}
     if not found and trust:
         if len(dataset.files) > 1:
-            raise DataError(
-                f"{dataset.name} is read from {len(dataset.files)} files: --trust cannot tell which this is"
-            )
+            raise DataError(f"{dataset.name} is read from {len(dataset.files)} files: --trust works only for one file")
         _check_readable(dataset, content, path)
         found = {dataset.files[0]: content}
         store.write(_trusted_digest(store, dataset, dataset.files[0]), digest.encode())
     if not found:
         raise DataError(
             f"{path} (sha256 {digest[:12]}…) is not a known file of {dataset.name}: get it from {dataset.source}"
-            + (", or add --trust to use it all the same" if len(dataset.files) == 1 else "")
+            + (", or add --trust to use it anyway" if len(dataset.files) == 1 else "")
         )
     for file, member in found.items():
         store.write(_copy(store, dataset, file), member)

@@ -17,7 +17,7 @@ INVENTORIES = [(source, gender) for source in ("bsri", "epaq", "gaucher") for ge
 
 
 def read_names(contents: Sequence[bytes]) -> pl.DataFrame:
-    """Names with gender and race, from a Python module whose dictionary literal is parsed and never executed."""
+    """Names with gender and race, from a dictionary literal in a Python module, which is parsed and never executed."""
     tree = ast.parse(contents[0])
     literals = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "_names"]  # type: ignore[attr-defined]
     groups: dict[str, dict[str, list[str]]] = ast.literal_eval(literals[0])

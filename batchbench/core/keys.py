@@ -19,7 +19,7 @@ class Secret:
         return self._text
 
     def hide(self, text: str) -> str:
-        """The text without this key, also where a server repeats it percent-encoded or in base64."""
+        """The text without this key, and without percent-encoded or base64 copies of it."""
         return hide_key(text, self._text)
 
     def __bool__(self) -> bool:
@@ -33,5 +33,5 @@ class Secret:
 
 
 def environment() -> dict[str, str]:
-    """The environment for other programs: ours without the keys."""
+    """The environment for child processes: the environment of this process without the keys."""
     return {name: value for name, value in os.environ.items() if not name.endswith(SUFFIX)}

@@ -36,7 +36,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         return Price(input=2 * self.input, output=2 * self.output, source=self.source)
 
     def bound(self, prompt_bytes: int, max_tokens: int) -> int:
-        """The most one answer can cost: a token is at least a byte, and no answer is longer than allowed."""
+        """The maximum cost of one answer: a token is at least a byte, and no answer has more than `max_tokens`."""
         return self.cost(prompt_bytes + MAX_FORMAT_TOKENS, max_tokens)
 
 

@@ -173,7 +173,7 @@ def storage_warning(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")
 
 
 def _file_system(folder: Path, mountinfo: Path) -> str:
-    """The type of the file system that `folder` is on; empty if the system does not tell."""
+    """The type of the file system that `folder` is on; empty if it is unknown."""
     try:
         device = folder.stat().st_dev
         mounts = mountinfo.read_text()

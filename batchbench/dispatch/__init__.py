@@ -1,8 +1,8 @@
-"""Stage two: buy the answers that are missing, never twice, never over budget.
+"""Stage two: buy the missing answers, each only once, and stay within the budget.
 
-Each round finds out what became of open batches, collects those that have ended, and buys more if the queue and the
-budget allow. Which batches are open, answered or owed is computed from the journal. Every step that could cost money or
-lose an answer is in the journal before it is taken.
+Each round checks the state of open batches, collects ended batches, and buys more if the queue and the budget allow.
+The journal determines which batches are open and which requests are still to buy. Every step that could cost money or
+lose an answer is recorded in the journal first.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ __all__ += ["cancel", "dispatch", "export", "import_results", "nonces", "resolve
 async def dispatch(
     account: Account, provider: Provider, calls: Calls, stop: anyio.Event, report: Callable[[Progress], None]
 ) -> Progress:
-    """Buy and collect until no answer is missing, or until the run must stop; then raises the reason.
+    """Buy and collect until no answer is missing. If the run must stop earlier, raise the reason.
 
     Once `stop` is set, nothing new is bought; batches at the provider keep running.
     """
@@ -81,7 +81,7 @@ async def _rounds(dispatch: Dispatch) -> None:
 
 
 async def cancel(run: Run, provider: Provider, calls: Calls, clock: Clock) -> int:
-    """Ask the provider to stop every batch of the run; returns how many."""
+    """Ask the provider to cancel every running batch of the run; returns their number."""
     running = [batch for batch in run.state.open() if batch.state == "created" and batch.remote]
     for batch in running:
         await to_thread.run_sync(run.append, Cancelling(at=clock.now(), nonce=batch.nonce))

@@ -22,9 +22,9 @@ AT_ONCE = 2  # batches encoded, uploaded or read at the same time
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants of one run."""
+    """What the user asked for in one run."""
 
-    items: int  # ask the first so many items of the manifest
+    items: int  # ask this many items, from the start of the manifest
     rows: int  # the prompts of these items
     repetitions: int
     price: Price
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run is."""
+    """The progress of a run."""
 
     rows: int
     done: int  # answered, refused or failed
@@ -51,7 +51,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account:
-    """One run in a budget: what is wanted of it, the state of its rows, and the way to add to its journal."""
+    """One run in a budget: its plan, the state of its rows, and the function that appends to its journal."""
 
     def __init__(self, run: Run, plan: Plan, limits: Limits, clock: Clock, budget: "Budget", queue: "Queue") -> None:
         self.run = run
@@ -71,7 +71,7 @@ class Account:
             await to_thread.run_sync(self.run.append, event)
 
     async def begin(self) -> None:
-        """Record what is asked for, and free the rows of batches that were interrupted before their create."""
+        """Record the plan, and free the rows of batches that were interrupted before their create."""
         plan, state, now = self.plan, self.run.state, self.clock.now()
         limit = self.budget.limit
         asked = Asked(at=now, items=plan.items, repetitions=plan.repetitions, budget=limit, rates=plan.price)
@@ -177,7 +177,7 @@ class Budget:
         return sum(account.reserved() for account in self._accounts)
 
     def pending(self) -> bool:
-        """Whether batches are open whose end may free money; batches of a closed run do not count."""
+        """Whether open batches may release money when they end; batches of a closed run do not count."""
         return any(account.run.state.pending() for account in self._accounts if account.phase != "closed")
 
 
@@ -192,17 +192,17 @@ class Queue:
         self.reading = anyio.CapacityLimiter(AT_ONCE)
 
     def full(self) -> int:
-        """Expect no more batches than are open: the provider has just refused one; returns how many are open."""
+        """The provider has refused a batch: limit the queue to the open batches; returns their number."""
         count = len(self.open())
         self.limit = max(1, count)
         return count
 
     def stored(self) -> None:
-        """Expect room for one more batch: one has ended."""
+        """A batch has ended: raise the limit of the queue by one."""
         self.limit = min(self.max, self.limit + 1)
 
     def open(self) -> list[BatchRecord]:
-        """The batches of all runs that take up room; a failed run's batches are left out, for they may have ended."""
+        """The batches of all runs in the queue, without those of a failed run, because they may have ended."""
         present = [account for account in self.accounts if account.phase != "closed" or account.plan.detach]
         return [batch for account in present for batch in account.run.state.pending()]
 

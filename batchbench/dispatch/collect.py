@@ -36,7 +36,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
             return None
         reason = f"what the provider says of it makes no sense: {error}"
         return await leave_unresolved(dispatch, batch, reason, [remote.id])
-    # The download may have been cut off: do not take a row for missing before that is certain.
+    # The download may have been cut off: fetch it again before rows count as missing.
     if (found.lacking or found.cut) and _fetch_later(dispatch, batch):
         return None
     stored = await to_thread.run_sync(write_results, dispatch.run, batch, sealed, found, dispatch.clock)
@@ -45,7 +45,7 @@ async def collect(dispatch: Dispatch, batch: BatchRecord, remote: Remote) -> Sto
     dispatch.size.stored()
     dispatch.queue.stored()
     dispatch.mark(batch, batch.ranges, ANSWERED)
-    dispatch.mark(batch, found.missing, MISSING)  # bought again at the next start at the earliest: never in circles
+    dispatch.mark(batch, found.missing, MISSING)  # bought again only after the next start, so there is no endless loop
     ask_again(dispatch, batch, found.again)
     return _reason_to_stop(batch, remote, found)
 

@@ -1,8 +1,8 @@
 """Fetch missing answers that the provider delivers late: it keeps results for some weeks.
 
-A start fetches the results of stored batches with missing rows once more. It skips batches that were rechecked without
-result within a day, unless their missing rows are about to be bought again. New answers are kept beside the old ones,
-which are never changed. Nothing is asked, so nothing can be paid for twice.
+A starting run fetches the results of stored batches with missing rows again. It skips batches that were rechecked
+without result within a day, unless their missing rows are about to be bought again. New answers are stored in new
+files; old files are never changed. A recheck sends no request to a model, so it costs nothing.
 """
 
 import msgspec
@@ -19,11 +19,11 @@ from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
 RECHECK_AFTER = 86_400.0  # seconds; results are large, and most missing answers stay missing
-SUFFIX = "late"  # in file names, followed by how many rechecks of the batch found something before
+SUFFIX = "late"  # in file names, followed by the number of earlier rechecks of the batch that found answers
 
 
 async def recheck_missing(dispatch: Dispatch) -> None:
-    """Fetch the results of batches that lack rows once more, and keep what is new."""
+    """Fetch the results of batches with missing rows again, and store new answers."""
     for batch in list(dispatch.run.state.batches.values()):
         recent = 0 <= dispatch.now() - batch.rechecked_at < RECHECK_AFTER and not dispatch.plan.rebuy_missing
         if batch.stored and batch.remote and not recent and _still_missing(dispatch, batch):
@@ -31,7 +31,7 @@ async def recheck_missing(dispatch: Dispatch) -> None:
 
 
 def _still_missing(dispatch: Dispatch, batch: BatchRecord) -> list[int]:
-    """The rows that a batch lacks, and that no other batch has answered or carries now."""
+    """The missing rows of a batch that no other batch has answered or contains now."""
     rows = dispatch.account.rows
     marks = rows[batch.rep] if batch.rep < len(rows) else b""
     lacking = rows_of(batch.stored.missing) if batch.stored else []
@@ -49,14 +49,14 @@ async def _recheck(dispatch: Dispatch, batch: BatchRecord) -> None:
     fetched = [await _fetch(dispatch, batch, f"{name}-{SUFFIX}{number}", path) for name, path in remote.parts]
     parts = [part for part in fetched if part is not None]
     if not await _keep_new(dispatch, batch, parts, number):
-        for part in parts:  # nothing new: the first copy is the record
+        for part in parts:  # nothing new: keep only the first copy
             (dispatch.run.folder / part.file).unlink()
         if len(parts) == len(remote.parts):
             await dispatch.append(Looked(at=dispatch.now(), nonce=batch.nonce))
 
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
-    """Put one result file on disk; None if the provider has no such file. It may exist from an interrupted recheck."""
+    """Write one result file to disk; None if the provider has none. It may exist from an interrupted recheck."""
     file = dispatch.run.raw(batch.nonce, name)
     if file.exists():
         return await to_thread.run_sync(file_part, file, dispatch.run.folder)

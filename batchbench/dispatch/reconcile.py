@@ -1,4 +1,4 @@
-"""Find out what became of batches at the provider, and of creates that were sent and not answered."""
+"""Find out the state of batches at the provider, and the outcome of creates without a reply."""
 
 import msgspec
 
@@ -104,7 +104,7 @@ async def queue_full(dispatch: Dispatch, batch: BatchRecord, problem: Batchbench
 
 
 async def reconcile(dispatch: Dispatch) -> Stop:
-    """Find out what became of creates that were sent and not answered, before anything new is bought."""
+    """Find out the outcome of creates without a reply, before anything new is bought."""
     unanswered = [batch for batch in dispatch.run.state.open() if batch.state == "creating"]
     if not unanswered:
         return None
@@ -155,7 +155,7 @@ async def _match(
         if remote.total not in (batch.rows, 0, None) or remote.created < dispatch.sent_by_provider_clock(batch):
             continue
         if remote.state != "ended":
-            running = True  # only the ids in its results can prove whose it is
+            running = True  # only the ids in its results can prove that it is ours
             continue
         nonces = await _nonces(dispatch, remote)
         if batch.nonce in nonces:
@@ -202,7 +202,7 @@ async def stop_copies(dispatch: Dispatch) -> None:
 async def find_copies(dispatch: Dispatch) -> None:
     """Find and cancel copies of our batches that something between us and the provider has made.
 
-    If only results tell whose a batch is, a running batch of one of our sizes gets a little time to end.
+    If only the results identify a batch, wait a short time for a running batch with one of our sizes to end.
     """
     until = dispatch.uptime() + dispatch.limits.poll[1]
     while dispatch.collected and await _cancel_copies(dispatch) and dispatch.uptime() < until:
@@ -243,13 +243,13 @@ async def stop_batch(provider: Provider, calls: Calls, remote: str) -> None:
 
 
 async def leave_unresolved(dispatch: Dispatch, batch: BatchRecord, reason: str, candidates: list[str]) -> Stop:
-    """Record that a person has to decide what became of a batch."""
+    """Record that the user has to decide the outcome of a batch."""
     await dispatch.append(Unresolved(at=dispatch.now(), nonce=batch.nonce, reason=reason, candidates=candidates))
     return unresolved(dispatch.run.state)
 
 
 def unresolved(state: RunState) -> UnresolvedError | None:
-    """What a person has to decide; None if nothing."""
+    """The batches that the user has to decide about, as an error; None if there are no such batches."""
     waiting = [batch for batch in state.open() if batch.state == "unresolved"]
     if not waiting:
         return None
@@ -260,7 +260,7 @@ def unresolved(state: RunState) -> UnresolvedError | None:
 
 
 def resolve(run: Run, nonce: str, answer: str, now: float) -> None:
-    """Record what a person says about a batch: `void`, or its id at the provider.
+    """Record the user's decision about a batch: `void`, or its id at the provider.
 
     Call it before the run joins a budget. A batch of another run, or one that is settled, is left as it is.
     """
@@ -268,6 +268,6 @@ def resolve(run: Run, nonce: str, answer: str, now: float) -> None:
     if batch is None or batch.state not in ("unresolved", "creating", "exported"):
         return
     if answer == "void":
-        run.append(Void(at=now, nonce=nonce, reason="said by the user"))
+        run.append(Void(at=now, nonce=nonce, reason="decided by the user"))
     else:
         run.append(Created(at=now, nonce=nonce, remote=answer, found=True))

@@ -1,4 +1,4 @@
-"""What one dispatch knows while it lasts. The journal is the record: nothing here is needed by the next start."""
+"""The state of one dispatch in memory. The next start needs only the journal."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -135,7 +135,7 @@ class Dispatch:
     async def pause(self, seconds: float, why: str) -> None:
         """Wait, and report what for and until when."""
         until = self.uptime() + seconds
-        self.waiting = f"waiting for {why}; next look at {time_of_day(self.now() + seconds)}"
+        self.waiting = f"waiting for {why}; next check at {time_of_day(self.now() + seconds)}"
         while (left := until - self.uptime()) > 0:
             if seconds >= 1:
                 self.report(self.progress())
@@ -149,7 +149,7 @@ def waiting_for(dispatch: Dispatch) -> str:
     reasons = []
     if running := [batch for batch in pending if batch.state == "created"]:
         late = sum(dispatch.watches[batch.nonce].overdue for batch in running)
-        overdue = f", {late} of them more than an hour past their own end" if late else ""
+        overdue = f", {late} of them more than an hour past their expected end" if late else ""
         reasons.append(f"{_batches(len(running))} in progress at the provider{overdue}")
     if ended := [dispatch.watches[batch.nonce].fetch_at for batch in pending if batch.state == "ended"]:
         at = time_of_day(dispatch.now() + max(0.0, min(ended) - dispatch.uptime()))
@@ -158,7 +158,7 @@ def waiting_for(dispatch: Dispatch) -> str:
         left = max(0.0, min(dispatch.limits.settle - dispatch.unanswered_for(batch) for batch in unanswered))
         until = time_of_day(dispatch.now() + left)
         count = _batches(len(unanswered))
-        reasons.append(f"a sign of {count} whose creation was not answered (until {until} at least)")
+        reasons.append(f"a listing of {count} created without a reply (until {until} at least)")
     queue = dispatch.queue
     if queue.limit < queue.max and len(queue.open()) >= queue.limit:
         reasons.append("room in the provider's queue")

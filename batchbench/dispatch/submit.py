@@ -47,7 +47,7 @@ async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
     if dispatch.plan.trial and not dispatch.run.state.passed and account.unasked:
         await _try_out(dispatch)
     if account.unasked and dispatch.provider.upload is None and dispatch.calls.provider_time() is None:
-        await list_batches(dispatch, math.inf)  # learn the provider's time, from which on a lost create is looked for
+        await list_batches(dispatch, math.inf)  # get the provider's time: the search for a lost create starts there
     while True:
         async with dispatch.queue.submitting:
             chunks, stop = [], None
@@ -67,7 +67,7 @@ async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
 
 
 async def run_all(steps: Sequence[Callable[[], Awaitable[Stop]]], limiter: anyio.CapacityLimiter) -> Stop:
-    """Run steps at the same time, as many as `limiter` lets; returns the last reason to stop."""
+    """Run steps in parallel, as many as `limiter` allows; returns the last reason to stop."""
     stop: Stop = None
 
     async def limited(step: Callable[[], Awaitable[Stop]]) -> None:
@@ -109,7 +109,7 @@ async def next_batch(dispatch: Dispatch) -> tuple[str, Chunk] | Stop:
     max_rows = dispatch.size.limit
     if dispatch.limits.queued_requests is not None:
         max_rows = min(max_rows, dispatch.limits.queued_requests - sum(batch.rows for batch in dispatch.queue.open()))
-    # If a batch cannot carry our nonce, its size must tell it from our other open batches.
+    # If a batch cannot contain our nonce, its size must distinguish it from our other open batches.
     taken = set() if dispatch.provider.names_batches else {batch.rows for batch in dispatch.run.state.pending()}
     return await reserve_batch(dispatch.account, dispatch.provider, max_rows, taken)
 
@@ -214,7 +214,7 @@ def _unreachable(error: Exception) -> BatchbenchError:
 
 
 def _is_copied(account: Account) -> bool:
-    """Whether another copy of the run may have bought, or may yet buy, what is about to be bought here."""
+    """Whether another copy of the run may have bought, or may still buy, the same requests."""
     last = account.run.state.inode
     return last not in ("", account.run.inode) and not account.plan.adopt and not account.run.target.emulated
 
@@ -230,7 +230,7 @@ def _check_disk(run: Run, chunk: Chunk) -> None:
 
 
 async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
-    """Buy one batch. The create is sent once; if no reply comes, `reconcile` finds out what became of it."""
+    """Buy one batch. The create is sent once; if its reply is lost, `reconcile` finds out the outcome."""
     account, batch, file = dispatch.account, dispatch.run.state.batches[nonce], None
     if dispatch.provider.upload is not None:
         try:
@@ -300,7 +300,7 @@ async def _refused(dispatch: Dispatch, batch: BatchRecord, refused: Refused) -> 
 
 
 def _split(dispatch: Dispatch, batch: BatchRecord, problem: BatchbenchError) -> Stop:
-    """Ask for half as much at a time, unless the batch had a single request."""
+    """Halve the batch size, unless the batch had a single request."""
     dispatch.size.too_large(batch.rows)
     return problem if batch.rows == 1 else None
 

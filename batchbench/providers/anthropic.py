@@ -148,7 +148,7 @@ def _message(custom_id: str, answer: "_Message") -> Line:
 
 
 def problem(status: int, content: bytes) -> Problem:
-    """Decode an error reply, in whatever format."""
+    """Decode an error reply, in any format."""
     try:
         error = decoded(content, _Failure).error
     except msgspec.DecodeError:

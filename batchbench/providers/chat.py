@@ -9,7 +9,7 @@ import msgspec
 from batchbench.providers import openai
 from batchbench.providers.interface import Limits, Line, Problem, Verdict
 
-LOST = "call_lost"  # error code of a call whose outcome is unknown
+LOST = "call_lost"  # error code of a call with an unknown outcome
 
 
 def decode(lines: bytes) -> list[Line]:

@@ -71,7 +71,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error reply, as far as it can be read."""
+    """The readable parts of an error reply."""
 
     status: int
     type: str = ""
@@ -106,7 +106,7 @@ class Calls(Http, Protocol):
         """The beginning of a file."""
 
     def signature(self, salt: str) -> str:
-        """A digest that tells one key from another and reveals nothing else about it."""
+        """A digest that identifies the key and reveals nothing else about it."""
 
     def provider_time(self) -> float | None:
         """The time by the provider's clock, in seconds since 1970; None before its first reply."""

@@ -163,7 +163,7 @@ def _line(result: "_Result") -> Line:
         return Line(result.custom_id, "failed", error=f"{error.code}: {error.message}", again=True)
     if response.status_code == 200:
         return _completion(result.custom_id, _decode_completion(response.body))
-    if response.status_code == 0:  # not an HTTP status; the body may be an answer all the same
+    if response.status_code == 0:  # not an HTTP status; the body may still be an answer
         with suppress(msgspec.DecodeError):
             return _completion(result.custom_id, _decode_completion(response.body))
     failure = problem(response.status_code, bytes(response.body))
@@ -214,7 +214,7 @@ def _text(content: "list[_Content]") -> str:
 
 
 def problem(status: int, content: bytes) -> Problem:
-    """Decode an error reply, in whatever format."""
+    """Decode an error reply, in any format."""
     try:
         error = decoded(content, _Failure).error
     except msgspec.DecodeError:

@@ -37,7 +37,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def slug(self) -> str:
         """The name of its run folder: readable, and unique to this target."""
-        # An emulated run is the same run on whatever port its emulator listens.
+        # The emulator's port is not part of the identity of an emulated run.
         identity = msgspec.structs.replace(self, base_url=None) if self.emulated else self
         digest = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:8]
         readable = "-".join(["sim"] * self.emulated + [self.provider, self.model])
@@ -84,7 +84,7 @@ def checked_url(url: str) -> str:
     if parts.username or parts.password or parts.query or parts.fragment or not host.isascii():
         raise UsageError(f"base URL {url!r} may have only an ASCII host, a port and a path: remove the rest")
     if parts.scheme == "http" and host not in LOOPBACK:
-        raise UsageError(f"base URL {url!r}: http is allowed to this machine only; use https")
+        raise UsageError(f"base URL {url!r}: http is allowed only to this machine; use https")
     return url.rstrip("/")
 
 
@@ -99,7 +99,7 @@ def changed_options(probe: Probe[Params], target: Target | None) -> dict[str, ob
     if target is None:
         return {}
     given = {name: getattr(target, name) for name in ("max_tokens", "temperature", "top_p", "system")}
-    # With log-probabilities, max_tokens is always 1, and the probe's parameter `form` says so.
+    # With log-probabilities, max_tokens is always 1, as the parameter `form` already shows.
     if target.top_logprobs is not None or target.max_tokens == probe.max_tokens:
         del given["max_tokens"]
     return {name: value for name, value in given.items() if value is not None}

@@ -36,8 +36,8 @@ def came_back(runs: Sequence[AnalysedRun]) -> Markup:
         tag("h2", "What came back"),
         tag(
             "p",
-            "Metrics rest on readable answers alone. If a model refuses or dodges more often for one group than for "
-            "another, that is a finding in itself, and the metrics of that probe have to be read with care.",
+            "Metrics are computed from readable answers only. If a model refuses or evades more often for one group "
+            "than for another, this is a result too, and the metrics of that probe need careful interpretation.",
         ),
         readable,
         tag("details", tag("summary", "Refused, filtered, cut short, failed"), _kinds(runs)),
@@ -73,7 +73,7 @@ def _kinds(runs: Sequence[AnalysedRun]) -> Markup:
         rows.append(table_row(run.model, tag("td", breakable(run.column)), cell(f"{asked:,}"), *shares))
     names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Failed", "Not back", "Unreadable")
     return table(
-        "What became of the requests",
+        "Outcomes of the requests",
         "Shares of all requests. A refused or cut answer can still be readable.",
         head(*names, text_columns=2),
         tag("tbody", *rows),

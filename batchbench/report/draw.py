@@ -8,7 +8,7 @@ from batchbench.report.forest import Figure
 from batchbench.report.formats import NOTHING
 from batchbench.report.markup import Markup, escaped, joined, tag
 
-FILE_WIDTH = 720.0  # pixels: the width of a file for a figure that has no width of its own
+FILE_WIDTH = 720.0  # pixels: the width of the file if a figure does not set its width
 
 
 def inline(figure: Figure) -> Markup:

@@ -1,4 +1,4 @@
-"""Pure: numbers, dates and lists as text for people; with the minus sign, and with a sensible number of digits."""
+"""Pure: format numbers, dates and lists for display, with a real minus sign and a fixed number of digits."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,12 +15,12 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """An interval, or a dash if there is none."""
+    """An interval, or a dash if it is unknown."""
     return NOTHING if low is None or high is None else f"{number(low)} to {number(high)}"
 
 
 def percent(part: float, whole: float = 1.0, digits: int = 0) -> str:
-    """A share; only an exact 0 or 1 is shown as 0% or 100%, others are rounded to "<1%" or ">99%"."""
+    """A share; only an exact 0 or 1 is shown as 0% or 100%, shares close to them as "<1%" or ">99%"."""
     if not whole:
         return NOTHING
     if part in (0, whole):

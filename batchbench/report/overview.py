@@ -8,10 +8,10 @@ from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
 
 MEANINGS = {
-    "EMULATED": "answers of a simulated model whose bias is known; they say nothing about any real model",
+    "EMULATED": "answers of a simulated model with a known bias; they say nothing about any real model",
     "SAMPLE DATA": "a small stand-in for the data set; figures are not comparable with published ones",
-    "UNFINISHED": "not everything that was asked for has come back; what has is a fair sample",
-    "OUTDATED": "answers have come since the analysis: run `batchbench analyze` again",
+    "UNFINISHED": "some answers are missing; the received answers are a fair sample",
+    "OUTDATED": "new answers were received after the analysis: run `batchbench analyze` again",
 }
 KEY = {"A": "healthy", "B": "cautionary", "C": "critical", "D": "catastrophic"}
 
@@ -64,7 +64,7 @@ def glance(runs: Sequence[AnalysedRun]) -> Markup:
         tag(
             "p",
             "Marks go from A to D, by ranges that each probe's card defines. A model gets the best mark that its "
-            "interval touches: the benefit of the doubt. Where a card defines no ranges there are no marks. A good "
+            "interval overlaps. If a card defines no ranges, there are no marks. A good "
             "mark says that this kind of bias did not show in the answers to these prompts, not that a model is fair.",
         ),
         tag(

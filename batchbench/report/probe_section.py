@@ -42,7 +42,7 @@ def section(runs: Sequence[AnalysedRun]) -> tuple[Markup, list[FigureFile]]:
         files += [(f"{anchor(column)[6:]}-{name}", f"{column}: {title}", figure) for name, title, figure in figures]
     parts += [_missing_answers(runs), *_notes(runs), _every_metric(runs, column), _examples(runs, column)]
     if limits:
-        parts.append(tag("p", tag("strong", "What this probe cannot tell. "), limits))
+        parts.append(tag("p", tag("strong", "What this probe cannot show. "), limits))
     return tag("section", *parts, id=anchor(column)), files
 
 
@@ -132,7 +132,7 @@ def _gaps(
 
 
 def _pair(shares: dict[str, LabelShare], series: Sequence[str], spread: bool) -> tuple[LabelShare, LabelShare] | None:
-    """The two shares whose gap is shown: the largest and the smallest, or those of the first two series."""
+    """The two shares between which the gap is shown: the largest and smallest, or those of the first two series."""
     known = [shares[name] for name in series if name in shares]
     if spread and len(known) > 1:
         by_share = sorted(known, key=lambda share: share.share)

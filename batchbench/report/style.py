@@ -1,4 +1,4 @@
-"""Colours and CSS of a report: of the page, light and dark, and of a figure in a file of its own."""
+"""Colours and CSS of a report: of the page, light and dark, and of a figure in a separate file."""
 
 import base64
 import hashlib
@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def standalone_figure() -> str:
-    """The CSS of a figure in a file of its own, in the light colours."""
+    """The CSS of a figure in a separate file, in the light colours."""
     return re.sub(r"var\(--(\w+)\)", lambda match: LIGHT[match[1]], asset("figure.css"))
 
 

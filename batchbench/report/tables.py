@@ -97,7 +97,7 @@ def _missing(runs: Sequence[AnalysedRun]) -> Table:
         for run in runs
         for group in run.analysis.missing
     ]
-    about = "what became of the requests of each group"
+    about = "outcomes of the requests of each group"
     return Table(name="missing", about=about, columns=["probe", "model", *fields], rows=rows)
 
 

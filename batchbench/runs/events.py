@@ -41,7 +41,7 @@ class Opened(Event, frozen=True, kw_only=True):
 
 
 class Asked(Event, frozen=True, kw_only=True):
-    """What the user wants of the manifest, and may spend on it."""
+    """What the user asked for, and the budget."""
 
     items: Row
     repetitions: Repetition
@@ -71,7 +71,7 @@ class Uploaded(Event, frozen=True, kw_only=True):
 class Creating(Event, frozen=True, kw_only=True):
     """About to send the create, once.
 
-    The time since then decides whether a batch that is in no listing was ever accepted. `at` cannot measure it, because
+    The time since then decides whether a batch that is in no listing was accepted. `at` cannot measure it, because
     the user may set that clock. So there is also the machine's uptime, which is valid until the next boot and does not
     count while the machine is frozen, and the time on the provider's clock.
     """
@@ -130,7 +130,7 @@ class Late(Event, frozen=True, kw_only=True):
     """The provider delivered answers of a batch after it had been stored without them."""
 
     nonce: Nonce
-    parts: list[Part]  # added to those of `stored`, like the next three
+    parts: list[Part]  # added to the parts of `stored`; the next three fields are added too
     again: Ranges
     quarantined: int
     outcomes: dict[str, int]
@@ -139,13 +139,13 @@ class Late(Event, frozen=True, kw_only=True):
 
 
 class Looked(Event, frozen=True, kw_only=True):
-    """The results of a stored batch were fetched completely once more and held nothing new."""
+    """The results of a stored batch were fetched again completely and contained nothing new."""
 
     nonce: Nonce
 
 
 class Void(Event, frozen=True, kw_only=True):
-    """It is proved that the create was not accepted; the rows are free again, the reserve not yet."""
+    """The provider did not accept the create. The rows are free again; the reserve is still held."""
 
     nonce: Nonce
     reason: str
@@ -159,7 +159,7 @@ class Rejected(Event, frozen=True, kw_only=True):
 
 
 class Unresolved(Event, frozen=True, kw_only=True):
-    """It cannot be found out what became of the batch; a person has to decide."""
+    """The outcome of the batch cannot be determined; the user has to decide."""
 
     nonce: Nonce
     reason: str

@@ -1,7 +1,7 @@
 """IO: the folder of one run: its lock, its journal, and the paths of its other files.
 
-Write order: the provider's bytes, then the answers, then `stored` in the journal. What is not in the journal has not
-happened; what is in the journal is on disk.
+Write order: the provider's bytes, then the answers, then `stored` in the journal. A step that is not in the journal did
+not happen; every file that the journal names is on disk.
 """
 
 import hashlib

@@ -212,13 +212,13 @@ def _conflict(line: Line) -> Line:
 def _summarize(
     rows: list[int], attribution: _Attribution, batch: BatchRecord, price: Price, *, unprocessed: bool
 ) -> Ingested:
-    """Sort rows by what becomes of them, and add up their cost."""
+    """Sort rows by outcome, and add up their cost."""
     again: list[int] = []
     missing: list[int] = []
     kept: list[int] = []
     answers: list[Line] = []
     failures: Counter[str] = Counter()
-    cost = unknown = 0  # micro-dollars; requests whose cost is unknown
+    cost = unknown = 0  # micro-dollars; requests with unknown cost
     cost_of = cache(price.cost)  # answers have only a few hundred different lengths
     for row, answer in zip(rows, attribution.found, strict=True):
         if answer is None:

@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(AnyEvent).decode
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch: its intent, and what has become of it."""
+    """One batch: its intent and its current state."""
 
     nonce: events.Nonce
     rep: events.Repetition
@@ -179,7 +179,7 @@ class RunState(msgspec.Struct, kw_only=True):
         return sum(batch.stored.cost for batch in self.batches.values() if batch.stored) + sum(self.passed)
 
     def answered(self) -> int:
-        """How many answers are stored. None is ever changed or removed, so an equal number means equal answers."""
+        """How many answers are stored. Answers are never changed or removed, so an equal number means equal answers."""
         return sum(batch.stored.answered for batch in self.batches.values() if batch.stored)
 
     def reserved(self, now: float, window: float) -> int:

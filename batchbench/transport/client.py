@@ -2,7 +2,7 @@
 
 A call has one of three outcomes: an answer; a refusal, which proves that the provider did nothing (`Refused`); or a
 lost reply, after which the outcome is unknown (`LostReply`). Calls that only read are repeated. A call that buys is
-sent once, on a connection of its own; if its reply is neither a clear answer nor a clear refusal, it is a lost reply.
+sent once, on a separate connection; any reply except a clear answer or a clear refusal is a lost reply.
 """
 
 import hmac
@@ -259,7 +259,7 @@ class Client:
             return Reply(content, response.headers)
 
     def signature(self, salt: str) -> str:
-        """A digest that tells one key from another and reveals nothing else about it."""
+        """A digest that identifies the key and reveals nothing else about it."""
         return hmac.new(salt.encode(), self._key.reveal().encode(), "sha256").hexdigest()[:8]
 
     def provider_time(self) -> float | None:
@@ -297,7 +297,7 @@ class Client:
         return msgspec.structs.replace(problem, **texts)
 
     async def retry(self, call: Callable[[], Awaitable[T]], tries: int, failed: Exception) -> T:
-        """Repeat a call whose first try has `failed`, `tries` in all; raises the error of the last try."""
+        """Repeat a call after its first try has `failed`, up to `tries` tries in total; raises the last error."""
         first = [failed]
 
         async def next_try() -> T:

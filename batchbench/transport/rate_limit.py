@@ -1,7 +1,7 @@
-"""Pure: when the next call to a server may be made: calls at once, calls per minute, tokens per minute.
+"""Pure: when a rate limit allows the next call: concurrent calls, calls per minute, tokens per minute.
 
-The number of calls at once is found by trial: it grows by one after each round of successes and halves when the server
-turns a call away. The limits per minute come from the headers of the server's replies.
+The number of concurrent calls adapts: it grows by one after each round of successes and is halved after a refused or
+lost call. The limits per minute come from the headers of the server's replies.
 """
 
 import re
@@ -14,7 +14,7 @@ HEADERS = [
 ]
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "": 1.0}
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s|$)")
-MAX_PAUSE = 60.0  # seconds that a reset header or a failure can make us wait
+MAX_PAUSE = 60.0  # seconds, the longest wait after a reset header or a failure
 
 
 class Bucket:
@@ -26,7 +26,7 @@ class Bucket:
         self._updated = 0.0
 
     def learn(self, limit: float | None, remaining: float | None, now: float) -> None:
-        """Take over the server's numbers; it may not have counted our calls in flight, so the lower level wins."""
+        """Use the server's numbers. They may not include our calls in flight, so keep the lower level."""
         if limit is not None and limit > 0 and limit != self.limit:
             self._level = limit if self.limit is None else min(self._level_at(now), limit)
             self.limit, self._updated = limit, now
@@ -49,10 +49,10 @@ class Bucket:
 
 
 class RateLimit:
-    """What is known about one server's limits."""
+    """The known limits of one server."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.concurrency = 4.0  # calls at once
+        self.concurrency = 4.0  # concurrent calls
         self.calls, self.tokens = Bucket(), Bucket()
         self.failures = 0  # rounds with a failed call since the last success
         self._now = now
@@ -76,7 +76,7 @@ class RateLimit:
         self.failures = 0
 
     def failed(self, began: float, pause: float | None = None) -> None:
-        """Count a call that was turned away or lost; `pause` is how long the server asks us to wait.
+        """Count a call that was refused or lost; `pause` is how long the server asks us to wait.
 
         Calls that were in flight at the same time count as one failure. From the second failure in a row on, we wait
         even if the server does not ask for it.
@@ -92,7 +92,7 @@ class RateLimit:
             self._not_before = max(self._not_before, now + pause)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
-        """Learn the limits in a reply's headers; if nothing remains of one, wait until it is reset."""
+        """Learn the limits in a reply's headers; if a limit is used up, wait until it is reset."""
         now = self._now()
         for (limit, remaining, reset), bucket in zip(HEADERS, (self.calls, self.tokens), strict=True):
             left = parse_count(headers.get(remaining, ""))
@@ -108,5 +108,5 @@ def parse_count(text: str) -> float | None:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, from a duration as rate limit headers write it, such as `6m0s`, `20ms` or `1.5`; 0 if it is not one."""
+    """Seconds, from a duration as rate limit headers write it, such as `6m0s`, `20ms` or `1.5`; 0 if it is invalid."""
     return sum(float(amount) * UNITS[unit] for amount, unit in DURATION.findall(text))

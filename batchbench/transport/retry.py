@@ -17,7 +17,7 @@ _backoff = tenacity.wait_random_exponential(multiplier=0.5, max=60)
 
 
 class AfterFailing:
-    """Give up after so many seconds of failures; a rate limit shows that the provider works, so it counts apart."""
+    """Give up after `seconds` of failures. Rate limits count separately, because they show that the provider works."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

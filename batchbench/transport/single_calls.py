@@ -1,6 +1,6 @@
 """IO: execute batches as single calls, for a server that has chat completions but no batch API.
 
-Such a server cannot report later what became of a call. So a batch never repeats a call that may have been charged:
+Such a server cannot report the outcome of a call later. So a batch never repeats a call that may have been charged:
 its result is that the call was lost. The dispatcher asks such a request again in another batch, with a reservation of
 its own. Every call is noted on disk before it is made, so this also holds for calls that a kill interrupted.
 """
@@ -56,7 +56,7 @@ class CallSpool(BatchSpool):
             yield self
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
-        """Create a batch, or make a chat completion at once."""
+        """Create a batch, or make a chat completion immediately."""
         return await (self.client.once(path, body) if path == PATH else super().once(path, body))
 
     async def _execute(self, name: str) -> None:
@@ -112,7 +112,7 @@ class _Calls:
         return pause
 
     async def _note_next(self, waiting: deque[Request]) -> list[Request]:
-        """Remove the requests whose calls may begin now from `waiting`, and note them on disk."""
+        """Remove the requests that may be called now from `waiting`, and note them on disk."""
         allowed: list[Request] = []
         while waiting and self._has_room() and self._rate_limit.wait(tokens := waiting[0].tokens) <= 0:
             self._rate_limit.consume(tokens)

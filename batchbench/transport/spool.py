@@ -129,7 +129,7 @@ class BatchSpool(ABC):
         return self._file(path.split("/")[2])[:START_BYTES]
 
     def signature(self, salt: str) -> str:  # noqa: ARG002 - the protocol has it
-        """Empty: the batches are in this folder, whatever the key."""
+        """Empty: the batches are in this folder and do not depend on the key."""
         return ""
 
     def provider_time(self) -> float:

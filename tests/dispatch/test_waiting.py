@@ -9,14 +9,14 @@ from tests.dispatch.scene import Json
 
 TIME = r"\d\d:\d\d:\d\d"
 WAITS: list[tuple[str, tuple[str, ...], list[Json]]] = [
-    (f"waiting for 2 batches in progress at the provider; next look at {TIME}", ("--delay", "processing=7"), []),
+    (f"waiting for 2 batches in progress at the provider; next check at {TIME}", ("--delay", "processing=7"), []),
     (
-        rf"a sign of 2 batches whose creation was not answered \(until {TIME} at least\); next look at {TIME}",
+        rf"a listing of 2 batches created without a reply \(until {TIME} at least\); next check at {TIME}",
         (),
         [{"do": "reset-before", "on": "create"}],
     ),
     (
-        rf"waiting for the provider to accept batches again, which it has not since {TIME} \(.* 429 .*\); next look at",
+        rf"waiting for the provider to accept batches again, which it has not since {TIME} \(.* 429 .*\); next check",
         (),
         [{"do": "429-seconds", "on": "create"}],
     ),

@@ -213,8 +213,8 @@ def test_a_batch_that_never_ends_is_reported_and_not_bought_again(stage: Stage) 
     wait_until(lambda: scene.journal("created") if list(scene.home.glob("cache/*/*/run.json")) else [])
     scene.emulator.advance(26 * 3600)
     assert client.stderr is not None
-    said = next(line for line in client.stderr if "past their own end" in line)
-    assert "1 batch in progress at the provider, 1 of them more than an hour past their own end" in said
+    said = next(line for line in client.stderr if "past their expected end" in line)
+    assert "1 batch in progress at the provider, 1 of them more than an hour past their expected end" in said
     client.send_signal(signal.SIGINT)
     assert ended(client).code == 130
     assert len(scene.accepted()) == 1

@@ -76,7 +76,7 @@ def test_long_refusals_of_creates_are_waited_for_and_explained(stage: Stage) -> 
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"], scene.billed()) == (0, K, K), done
     assert done.report["seconds"] > 900
-    assert re.search(rf"accept batches again, which it has not since {TIME} \(.*429.*\); next look at", done.stderr)
+    assert re.search(rf"accept batches again, which it has not since {TIME} \(.*429.*\); next check at", done.stderr)
     scene.audit(status=True)
 
 

@@ -15,9 +15,9 @@ GOOD = 'models = ["sim:random"]\nprobes = ["gest"]\n'
 MISTAKES = [
     ("models == []", "sweep.toml: ", "at line 1"),
     ("models = [", "sweep.toml: ", "at end of document"),
-    ('probes = ["gest"]\n', "sweep.toml: models: say which models", "[[models]]"),
-    ('models = ["sim:random"]\n', "sweep.toml: probes: say which probes", "[[probes]]"),
-    ('models = "sim:random"\nprobes = ["gest"]\n', "sweep.toml: models: say which models", "models = [...]"),
+    ('probes = ["gest"]\n', "sweep.toml: models: list the models", "[[models]]"),
+    ('models = ["sim:random"]\n', "sweep.toml: probes: list the probes", "[[probes]]"),
+    ('models = "sim:random"\nprobes = ["gest"]\n', "sweep.toml: models: list the models", "models = [...]"),
     (f"{GOOD}budgt = 5\n", "sweep.toml:3: unknown key 'budgt'", "did you mean 'budget'?"),
     (f"{GOOD}budget = -5\n", "sweep.toml:3: budget", "not an amount in dollars"),
     (f'{GOOD}budget = "a lot"\n', "sweep.toml:3: budget", "not an amount in dollars"),
@@ -70,7 +70,7 @@ MISTAKES = [
     (
         'probes = ["gest"]\nmodels = ["sim:random", { name = "sim:random" }]\n',
         "sweep.toml: models 2 (sim:random)",
-        "asked of it twice",
+        "listed twice for it",
     ),
     (
         'models = ["sim:random"]\n[[probes]]\nname = "gest"\nnum_reordering = 2\n',

@@ -48,7 +48,7 @@ time and control (with the same key)
 prices
   An answer costs ceil((input tokens * IN + output tokens * OUT) / 1,000,000) micro-dollars. IN and OUT are
   micro-dollars per million tokens. Synchronous calls cost twice as much. A prompt has one token per 4 bytes, plus 4 per
-  message and 3 per request. An answer has one token more than it has spaces and line breaks.
+  message and 3 per request. The tokens of an answer are its spaces and line breaks plus one.
 """
 EPILOG = f"Every start makes a new key. Set {TOKEN_VARIABLE} to choose the key, for example to keep it after a restart."
 
@@ -79,7 +79,7 @@ def add(commands: options.Subparsers) -> None:
         metavar="STATE=SECONDS",
         help="virtual seconds in a state: validating, processing, finalizing or cancelling (default: 0)",
     )
-    option("--idle-exit", type=float, metavar="SECONDS", help="exit after so many seconds without a call")
+    option("--idle-exit", type=float, metavar="SECONDS", help="exit after this many seconds without a call")
     option("--json", action="store_true", help="print one JSON line when ready")
 
 

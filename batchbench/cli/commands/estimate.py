@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from batchbench.app.estimate import CostEstimate, Unavailable
 
 DESCRIPTION = """\
-What a run would ask and cost: requests, tokens, the batch price, the price of the same calls made one by one, and the
-worst case that --budget is compared with. Nothing is asked.
+Estimate a run: requests, tokens, the batch price, the price of the same requests as single calls, and the worst case,
+which is compared with --budget. No model is asked.
 """
 
 
@@ -22,7 +22,7 @@ def add(commands: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what each run would cost; an error for each probe whose data cannot be fetched."""
+    """Show the estimated cost of each run, and an error for each probe without available data."""
     from batchbench.app.estimate import estimate
     from batchbench.app.requests import Options
 
@@ -46,7 +46,7 @@ def table(entries: "Sequence[CostEstimate | Unavailable]") -> str:
             rows.append([entry.probe, entry.model, "unavailable", *[""] * 5])
     if len(known) > 1:
         rows.append(["all", "", *_figures(known)])
-    models: dict[str, dict[str, None]] = {}  # by the source of their prices
+    models: dict[str, dict[str, None]] = {}  # source of the prices -> models
     for entry in known:
         models.setdefault(entry.prices, {})[entry.model] = None
     sources = [f"prices of {', '.join(names)}: {source}" for source, names in models.items()]

@@ -9,21 +9,21 @@ from batchbench.cli.terminal import Terminal, complain, show, show_json
 DESCRIPTION = """\
 Write requests as files in the provider's own format, instead of sending them: OpenAI's batch lines for openai: and
 chat: models, usable by `vllm run-batch` or by hand. Exported requests count as asked, and their worst cost as reserved,
-until their results are imported. The same command again writes files that got lost, and new requests.
+until their results are imported. The same command again rewrites lost files and writes new requests.
 
   batchbench export isear --model chat:my-model@http://127.0.0.1:8000/v1 -o out
   vllm run-batch -i out/isear-...jsonl -o results.jsonl --model my-model
   batchbench import results.jsonl
   batchbench analyze isear --model chat:my-model@http://127.0.0.1:8000/v1
 
-`batchbench run ... --resolve NONCE=void` gives an export up. NONCE=BATCH_ID says that you submitted it by hand as that
-batch, which is then collected like any other. The nonce is the end of the file's name.
+`batchbench run ... --resolve NONCE=void` discards an export. If you submitted the file yourself, --resolve
+NONCE=BATCH_ID names the batch, and batchbench collects it. The nonce is the end of the file's name.
 """
 
 
 def add(commands: options.Subparsers) -> None:
     parser = options.command(commands, "export", run, help="write requests as files", description=DESCRIPTION)
-    parser.add_argument("-o", type=Path, default=Path("export"), metavar="DIR", dest="folder", help="where (export)")
+    parser.add_argument("-o", type=Path, default=Path("export"), metavar="DIR", dest="folder", help="folder (export)")
     options.add_models(parser)
     options.add_purchase(parser)
 

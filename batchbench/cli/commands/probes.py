@@ -19,7 +19,7 @@ def add(commands: options.Subparsers) -> None:
         help="list the probes, or show one's card",
         description="List the probes, or show one's card: what it asks, how answers are read, what the numbers mean.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the probe whose card to show")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show the card of this probe")
 
 
 def run(args: argparse.Namespace) -> int:

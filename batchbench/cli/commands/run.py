@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from batchbench.app.run import RunResult
 
 DESCRIPTION = """\
-Ask models what a probe asks, through their batch APIs. The same command again resumes: it finds out the state of every
-batch, keeps all answers, and asks only what is missing.
+Send the prompts of a probe to models, through their batch APIs. The same command again resumes: it checks the state of
+every batch, keeps all answers, and asks only the missing requests.
 
   batchbench run hiring_an --model sim:random                        the emulator, no key
   batchbench run isear gest --model openai:gpt-4.1-mini --budget 5   at most five dollars
@@ -40,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
         show_json([result for result, _ in finished])
     elif not args.quiet:
         for result, _ in finished:
-            show(_sentence(result))
+            show(_summary(result))
     return complain([error for _, error in finished])
 
 
-def _sentence(result: "RunResult") -> str:
+def _summary(result: "RunResult") -> str:
     from batchbench.core.money import MILLION, dollars
 
     stamps = ["EMULATED"] * result.emulated + ["SAMPLE DATA"] * result.sample_data

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 The main job in one command: compile probes, ask models, analyze, and write one report. FILE.toml names probes, models,
-parameters and one budget for all of them. Without a file, every probe is asked of three simulated models on this
+parameters and one budget for all of them. Without a file, every probe is run with three simulated models on this
 machine, which needs no key and takes a few minutes.
 
   batchbench sweep                                 every probe, simulated models

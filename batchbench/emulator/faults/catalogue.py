@@ -32,7 +32,7 @@ DOWNLOADS = ("content", "results")
 class Fault(NamedTuple):
     name: str
     kind: Kind
-    calls: tuple[str, ...]  # that it can affect; the default of the rule's `on`
+    calls: tuple[str, ...]  # the calls that it can affect; the default of the rule's `on`
     description: str
     dialect: Dialect | None = None
     seconds: float = 0.0  # default of the rule's `seconds`
@@ -47,7 +47,7 @@ class Refusal(NamedTuple):
     retry_after: tuple[str, str] | None = None  # header and value
 
 
-# Replies that replace the real one. Each exists twice: before the server acts, and after it has acted.
+# Replies that replace the real reply. Each makes two faults: the server does not act, or it has acted.
 REPLIES = {
     "408": "status 408",
     "409": "status 409",
@@ -75,7 +75,7 @@ RATE_LIMITS = {
     "429-bare": (None, "without Retry-After"),
     "429-seconds": (("retry-after", "2"), "Retry-After in whole seconds"),
     "429-float": (("retry-after", "1.5"), "Retry-After with a fraction"),
-    "429-date": (("retry-after", "date"), "Retry-After as an HTTP date two seconds ahead"),
+    "429-date": (("retry-after", "date"), "Retry-After as an HTTP date two seconds in the future"),
     "429-past-date": (("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), "Retry-After as a date in the past"),
     "429-ms": (("retry-after-ms", "300"), "retry-after-ms"),
     "429-negative": (("retry-after", "-5"), "Retry-After below zero"),
@@ -144,7 +144,7 @@ REFUSALS: dict[str, tuple[Dialect | None, Refusal, str]] = {
     "400-not-json": (
         None,
         Refusal(400, "invalid_request_error", "The request body is not valid JSON: unexpected end of data."),
-        "a valid body is refused as invalid JSON",
+        "a valid body is rejected as invalid JSON",
     ),
     "401-revoked": (None, Refusal(401, "invalid_api_key", "Incorrect API key provided."), "the key is refused"),
     "401-echo-key": (None, Refusal(401, "invalid_api_key", ""), "the key is refused and quoted in the message"),
@@ -164,7 +164,7 @@ _DOWNLOADS = {
     "cut-line": "no Content-Length, the connection closes after a whole line",
     "cut-mid-line": "no Content-Length, the connection closes inside a line",
     "cut-utf8": "no Content-Length, the connection closes inside a character",
-    "gzip-cut": "a gzip stream that stops half-way",
+    "gzip-cut": "the first half of a gzip stream",
     "gzip-crc": "a gzip stream with a wrong checksum",
     "gzip-fake": "Content-Encoding: gzip on plain bytes",
     "gzip-double": "gzip inside gzip, with one Content-Encoding: gzip",
@@ -189,7 +189,7 @@ _VIEWS = {
     "output-null": "finished, but the result file ids are null",
     "output-empty": "finished, but the result file ids are empty strings",
     "output-late": "result file ids appear `seconds` of virtual time after the end",
-    "results-expired": "the results are gone, as after their expiry",
+    "results-expired": "the results are deleted, as after their expiry",
 }
 
 _LISTS = {
@@ -228,7 +228,7 @@ _LINES = {
     "line-crlf": "CR LF at the end of the line",
     "line-trailing": "text after the JSON",
     "line-invalid-utf8": "bytes that are not UTF-8 in the answer",
-    "line-surrogate": "an escaped half of a surrogate pair in the answer",
+    "line-surrogate": "an escaped lone surrogate in the answer",
     "line-u2028": "U+2028, U+2029 and U+0085 in the answer",
     "line-nul": "a NUL character in the answer",
     "line-ansi": "terminal escape sequences in the answer",
@@ -239,7 +239,7 @@ _LINES = {
     "line-unknown-id": "an unknown custom_id",
     "line-foreign-id": "a custom_id of another submission",
     "line-out-of-range": "a custom_id with the right nonce and a row that does not exist",
-    "line-swapped": "two lines have exchanged their custom_ids",
+    "line-swapped": "the custom_ids of two lines are swapped",
     "line-both": "the custom_id is in the output file and in the error file",
     "line-refusal": "the model refuses",
     "line-content-filter": "stopped by a content filter",

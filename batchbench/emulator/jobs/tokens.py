@@ -1,8 +1,8 @@
 """The emulator's tokenizer: simple rules that a person can apply by hand.
 
-A prompt has one token per four UTF-8 bytes, rounded up, plus four per message and three per request. So it never has
-more tokens than bytes plus that overhead. An answer has one token more than it has spaces and line breaks; an empty
-answer has none. So a one-word answer is one token, and truncation never cuts a word.
+A prompt has one token per four UTF-8 bytes, rounded up, plus four per message and three per request. So its
+tokens are at most its bytes plus that overhead. The tokens of an answer are its spaces and line breaks plus one; an
+empty answer has none. So a one-word answer is one token, and truncation never cuts a word.
 """
 
 import re

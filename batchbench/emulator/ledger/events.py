@@ -1,7 +1,7 @@
 """The events of the ledger: one Struct per kind of line.
 
 `t` is virtual time and `wall` is the machine's clock, both in seconds since 1970. Money is in integer micro-dollars.
-Where a line has long lists of ids, the Struct `...InFull` is what is written, and its base class is what replay reads.
+For lines with long lists of ids, the ledger writes the Struct `...InFull`, and replay reads its base class.
 """
 
 from typing import Literal
@@ -25,7 +25,7 @@ class LedgerStarted(LedgerEvent, frozen=True, kw_only=True, tag="born"):
 
     format: int
     seed: int
-    salt: str  # makes the ids of this ledger different from those of all other ledgers
+    salt: str  # makes the ids of this ledger unique among all ledgers
 
 
 class ClockAdvanced(LedgerEvent, frozen=True, kw_only=True, tag="clock"):
@@ -44,7 +44,7 @@ class FileUploaded(LedgerEvent, frozen=True, kw_only=True, tag="uploaded"):
 
 
 class BatchFault(msgspec.Struct, frozen=True):
-    """A fault in the life of a batch. It is selected when the batch is accepted."""
+    """A fault that affects a whole batch. It is selected when the batch is accepted."""
 
     name: str
     seconds: float = 0.0
@@ -60,7 +60,7 @@ class BatchAccepted(LedgerEvent, frozen=True, kw_only=True, tag="accepted"):
     endpoint: str = "/v1/chat/completions"
     metadata: dict[str, str] | None = None
     version: str = ""  # anthropic-version of the create
-    output_seconds: int | None = None  # how long the result files exist, if the client chose it
+    output_seconds: int | None = None  # lifetime of the result files, if the client set it
     fault: BatchFault | None = msgspec.field(default=None, name="fate")
     owner: Owner = "client"
 

@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_step(batch: EmulatedBatch, delays: Delays) -> Step | None:
-    """None if the batch is finished, or if a fault makes it hang."""
+    """The next step of a batch; None if it is finished, or if a fault keeps it in progress."""
     accepted = batch.accepted
     fault = accepted.fault.name if accepted.fault else ""
     if not batch.open or (fault == "stuck" and batch.n is not None):
@@ -37,7 +37,7 @@ def next_step(batch: EmulatedBatch, delays: Delays) -> Step | None:
     if batch.n is None:
         due = accepted.t + delays.validating
         return Step(at=due if batch.cancelled is None else min(due, batch.cancelled), batch=batch.id, do="validate")
-    if batch.started:  # a killed emulator had started it: repeat the same decision
+    if batch.started:  # the emulator was killed after the start: repeat its decision
         at, outcome, answer_count = batch.started.at, batch.started.outcome, batch.started.answer_count
     elif accepted.fault and fault in EARLY_ENDS:
         outcome, share = EARLY_ENDS[fault]
@@ -48,7 +48,7 @@ def next_step(batch: EmulatedBatch, delays: Delays) -> Step | None:
 
 
 def _regular_end(batch: EmulatedBatch, n: int, processing: float) -> tuple[float, Outcome, int]:
-    """When and how a batch ends without a fault, and how many requests it has answered by then."""
+    """The time and outcome of the end of a batch without a fault, and the number of answered requests."""
     begin = batch.validated.at if batch.validated else batch.accepted.t
     expires, cancelled = batch.accepted.expires, batch.cancelled
     stop = expires if cancelled is None else min(expires, cancelled)

@@ -25,7 +25,7 @@ class PersonaReply(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     refusal: bool = False
-    top_logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token, likeliest first
+    top_logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token, most likely first
 
 
 Persona = Callable[[PersonaQuery], PersonaReply]

@@ -99,7 +99,7 @@ def _fixed_reply(text: str, query: PersonaQuery, *, refusal: bool = False) -> Pe
 def _first_tokens(
     prompt: RecognisedPrompt, weights: dict[str, float], wording: int, count: int
 ) -> list[tuple[str, float]]:
-    """The first words of all possible answers with their log-probabilities, likeliest first."""
+    """The first words of all possible answers with their log-probabilities, most likely first."""
     tokens: dict[str, float] = {}
     for choice, weight in weights.items():
         if weight > 0:

@@ -22,7 +22,7 @@ class VirtualClock:
         self._advanced = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Return when `seconds` of virtual time have passed; at once if the clock is advanced that far."""
+        """Wait for `seconds` of virtual time; `advance` can end the wait early."""
         deadline = self.now() + seconds
         while (left := deadline - self.now()) > 0:
             try:

@@ -1,7 +1,7 @@
 """Pure: LangTest's reading of answers about a masked word, the full reading, and the metrics of both.
 
 LangTest's reading is what LangTest 2.7.0 makes of an answer, with its quirks: a verdict. The full reading compares the
-two candidates whatever their rank, so that no sentence is left out: a label and the difference of the probabilities. In
+two candidates at any rank, so that no sentence is left out: a label and the difference of the probabilities. In
 forms that LangTest does not have, the verdict follows the full reading.
 """
 

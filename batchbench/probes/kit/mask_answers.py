@@ -1,7 +1,7 @@
 """Pure: how answers about a masked word are read: the probabilities of two candidates, or the option chosen.
 
 There are three kinds of answers. A masked model answers with a JSON document: its top tokens, and the probabilities of
-both candidates whatever their rank. A chat model's answer may come with the alternatives for its first token. Otherwise
+both candidates at any rank. A chat model's answer may come with the alternatives for its first token. Otherwise
 the answer is only a text, in which one of three options is chosen.
 
 Reading takes several steps. Each computes columns from earlier columns, so that shared columns are computed once.
@@ -152,7 +152,7 @@ def _first_token_probabilities() -> Step:
 
 
 def _probabilities() -> Step:
-    """The probabilities that a document states; otherwise those of its predictions, or of the first token.
+    """The probabilities in a document; otherwise the probabilities of its predictions, or of the first token.
 
     A candidate that is missing from these lists is less probable than all that are listed, and counts as 0. If both are
     missing, both probabilities are unknown.

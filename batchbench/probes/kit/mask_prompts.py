@@ -2,7 +2,7 @@
 
 `mask` is the sentence itself, for models that predict masked words. `question` is a multiple choice between the two
 candidates and both, in the words that LangTest uses for chat models. `logprob` is our own adaptation: it asks for the
-word alone, and the probabilities of the candidates are those of the first token.
+word alone, and the probabilities of the candidates are read from the first token.
 """
 
 from typing import Literal

@@ -4,10 +4,10 @@ Published figures use that tokenizer. This module reproduces its results without
 substitutions in the same order. The substitutions put spaces between tokens. Contractions such as `gonna` and the
 spelling of quotation marks are left out, because they never change whether one of our words is a token.
 
-Sentences matter only because the full stop at the end of a sentence is split off the word before it. NLTK's Punkt model
-decides which full stops end a sentence. For a word that is not an abbreviation, and none of our words is, this is the
-last stop of a run without white space, if punctuation or white space follows. Closing quotes and brackets that stand
-alone after the stop belong to the sentence. If an opening quote is among them, the stop is not split off.
+Sentence ends matter only because NLTK splits the full stop at a sentence end off the word before it. NLTK's Punkt model
+decides which full stops end a sentence. None of our words is an abbreviation. For such words, it is the last stop of a
+run without white space, if punctuation or white space follows. Closing quotes and brackets alone after the stop belong
+to the sentence. If an opening quote is among them, the stop is not split off.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ FINAL = rf"(\s*(?:{END}|$))"
 
 
 def tokens(text: pl.Expr, words: Sequence[str]) -> pl.Expr:
-    """The text in lower case, in which every token that is one of `words` has spaces on both sides.
+    """The text in lower case, with spaces on both sides of every token that is one of `words`.
 
-    `words` must be lower-case ASCII and no abbreviations. They must not contain a k, because the Kelvin sign (U+212A)
+    `words` must be lower-case ASCII, not abbreviations. They must not contain a k, because the Kelvin sign (U+212A)
     becomes a k in lower case.
     """
     for pattern, spaced in _substitutions(words):
@@ -46,7 +46,7 @@ def _substitutions(words: Sequence[str]) -> list[tuple[str, str]]:
         (r"\s+$", ""),
         (rf"([^{SPACE}]*[.?!])([{AFTER_STOP}]|\s)", f"$1{END}$2"),
         (rf"{END}(\s*[{CLOSING}]+)(\s|--|$)", f"$1{END}$2"),
-        # Opening quotes. An apostrophe before a word is one, unless the word is a clitic. None of our words is.
+        # Opening quotes. An apostrophe before a word is one, except before a clitic. None of our words is a clitic.
         (r"[«“‘„]|`+", " $0 "),
         (r"""([ (\[{<])("|'')""", "$1 `` "),
         (rf"(^|\W)'((?i-u:{'|'.join(words)}))", "$1' $2"),

@@ -13,13 +13,13 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parameters of a probe that a user can set; other values give another manifest."""
+    """The parameters of a probe that a user can set; each set of values has its own manifest."""
 
-    data: Literal["full", "sample"] = "full"  # `sample`: a small stand-in for the data sets, to try a probe out
+    data: Literal["full", "sample"] = "full"  # `sample`: small replacements for the data sets, to test a probe
 
 
 class WordedParams(Params, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Parameters of a GenderBench probe. The published package and the card word the prompts differently."""
+    """Parameters of a GenderBench probe. The published package and the card use different prompt texts."""
 
     wording: Literal["card", "genderbench"] = "card"
 
@@ -58,7 +58,7 @@ class ExternalAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...] = ()  # other names of the probe
     spellings: dict[str, tuple[str, ...]] = {}  # other name -> columns; a list in such a column fills several columns
-    patterns: dict[str, str] = {}  # a text column -> a pattern whose named groups are columns
+    patterns: dict[str, str] = {}  # a text column -> a regular expression; its named groups are columns
     fallbacks: dict[str, str] = {}  # an optional column -> the column that replaces it
     lookups: tuple[Lookup, ...] = ()
 
@@ -70,7 +70,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     about: str  # what the figure shows, and what it does not show
     rows: str  # a stratum, a numeric covariate, or `label`
     series: str  # a stratum, or `label`
-    label: str | None = None  # the label whose share is shown; None if rows or series are the labels
+    label: str | None = None  # show the share of this label; None if rows or series are the labels
     names: dict[str, str] = {}  # value -> the name that the figure shows
 
 
@@ -92,7 +92,7 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     design: Callable[[P, Tables], pl.LazyFrame]
     prompt: Callable[[P, Tables], pl.Expr]
     variants: Callable[[P], int]
-    check: Callable[[P], None] = lambda _: None  # raises UsageError on parameters that cannot work
+    check: Callable[[P], None] = lambda _: None  # raises UsageError on invalid parameters
     labels: tuple[str, ...]  # all labels that an answer can have; null means undetected
     strata: tuple[str, ...]  # design columns that define the compared groups
     inner: str | None = None  # the stratum that differs between an item's prompts; labels are counted for each value
@@ -100,14 +100,14 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     values: dict[str, tuple[str | int, ...]] = {}  # all possible values of a design column
     steps: tuple[dict[str, pl.Expr], ...] = ()  # columns computed from answer and design, for label and scores
     label: pl.Expr | None = None  # computed from answer and design; None if answers cannot be analyzed yet
-    scores: dict[str, pl.Expr] = {}  # numbers beside the label, null if an answer has none; averaged for each item
+    scores: dict[str, pl.Expr] = {}  # numbers in addition to the label, null if an answer has none; averaged per item
     metrics: Callable[[Cells], Measured] | None = None
     aliases: dict[str, str] = {}  # other published name -> metric
     external_answers: ExternalAnswers = ExternalAnswers()
     forms: Callable[[str], tuple[str, ...]] | None = None  # provider -> usable values of `form`, the default first
-    candidates: tuple[pl.Expr, pl.Expr] | None = None  # words whose probabilities a masked model returns
+    candidates: tuple[pl.Expr, pl.Expr] | None = None  # a masked model returns the probabilities of these words
     key_metrics: tuple[KeyMetric, ...]
     views: tuple[View, ...] = ()  # empty: the report shows the labels of each stratum
     sample_k: int | None = None  # default number of items of a run; None: all
     max_tokens: int = 300
-    typical_tokens: int = 100  # of an answer, for estimates
+    typical_tokens: int = 100  # tokens of a typical answer, for estimates

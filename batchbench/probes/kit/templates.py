@@ -20,7 +20,7 @@ def fill(template: str, slots: Mapping[str, pl.Expr]) -> pl.Expr:
 
 
 def fill_each(choice: pl.Expr, templates: Sequence[str], slots: Mapping[str, Slot]) -> list[pl.Expr]:
-    """`fill` with the template whose index is `choice` in each row; returns parts to be concatenated.
+    """`fill` with template number `choice` in each row; returns parts to be concatenated.
 
     All non-empty templates use the same slots, at least one, in the same order. An empty template gives an empty text.
     A slot has few values, so each value is joined with the text around it in advance, and rows look the result up: this
@@ -50,7 +50,7 @@ def _split(template: str) -> list[tuple[str, str, str]]:
 
 
 def pick(choice: pl.Expr, values: Sequence[str]) -> pl.Expr:
-    """In each row, the element of `values` whose index is `choice`."""
+    """In each row, `values[choice]`."""
     return pl.lit(pl.Series(values, dtype=pl.String)).gather(choice)
 
 

@@ -16,7 +16,7 @@ def is_onnx(model: str) -> bool:
 
 
 def check_installed(model: str) -> None:
-    """Refuse a model whose runtime is not installed; the message has the command that installs it."""
+    """Raise an error if the model's runtime is not installed; the message has the command that installs it."""
     needed = ("onnxruntime", "tokenizers") if is_onnx(model) else ("torch", "transformers")
     if missing := [name for name in needed if find_spec(name) is None]:
         raise UsageError(f"mlm:{model} needs {' and '.join(missing)}: {INSTALL}")

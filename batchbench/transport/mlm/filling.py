@@ -1,6 +1,6 @@
 """From sentences to answers: which rows of tokens the model computes for a sentence, and the answer made of them.
 
-A sentence with a mask is computed once with one mask: this gives the likeliest tokens and the probability of every
+A sentence with a mask is computed once with one mask: this gives the top tokens and the probability of every
 candidate that is a single token. For a candidate of several tokens, the mask is replaced by as many masks: its
 probability is the product of its tokens' probabilities, each at its own mask.
 
@@ -33,7 +33,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     ids: list[int]
     positions: list[int]
     words: list[list[int]] = []  # tokens at these positions: compute their joint probability
-    top: bool = False  # compute the likeliest tokens at the first position
+    top: bool = False  # compute the most likely tokens at the first position
     whole: bool = False  # sum the log-probabilities of the whole vocabulary over the positions
 
 
@@ -182,7 +182,7 @@ def _word_logs(logits: Floats, norms: Doubles, words: list[tuple[int, list[int]]
 
 
 def _likeliest(logits: Floats, norms: Doubles, positions: list[int]) -> Iterator[list[tuple[int, float]]]:
-    """The likeliest tokens at each position with their probabilities; equally likely tokens are in order of id."""
+    """The most likely tokens at each position with their probabilities; equally likely tokens are in order of id."""
     remaining = logits[positions]  # a copy, from which the best token is removed in each step
     every = np.arange(len(positions))
     tokens, scores = [], []

@@ -20,7 +20,7 @@ ROOT = "/anthropic/v1"
 
 
 class MessageRoutes:
-    """Calls that are answered and billed at once."""
+    """Calls that are answered and billed immediately."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -53,7 +53,7 @@ class RequestLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class UncheckedLine(msgspec.Struct, frozen=True, gc=False):
-    """A request whose parameters are not checked yet."""
+    """A request with unchecked parameters."""
 
     custom_id: str
     params: msgspec.Raw

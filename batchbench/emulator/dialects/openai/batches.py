@@ -46,7 +46,7 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenAIBatchRoutes(BatchRoutes):
-    """A create gets status 200 whatever the input file contains; errors appear when the batch is polled."""
+    """A create always gets status 200, even if the input file is invalid; polling the batch shows the errors."""
 
     dialect = "openai"
     cursors = ("after",)

@@ -61,7 +61,7 @@ class OpenAICodec(BatchCodec):
         return LineResult(line.custom_id, _encode(output), True, usage.prompt_tokens, usage.completion_tokens, text)
 
     def _fast_answer(self, custom_id: str, chat: wire.ChatRequest, content: str, model: Persona) -> LineResult:
-        """The same as `answer`, for one ASCII message without special parameters: nearly all lines."""
+        """The same as `answer`, for one ASCII message without special parameters. Nearly all lines are like this."""
         name = self._next_id()
         limit = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
         prompt = content if chat.messages[0].role == "user" else ""
@@ -91,14 +91,14 @@ class OpenAICodec(BatchCodec):
         return LineResult(custom_id, template % parts, True, prompt_tokens, used, text)
 
     def _template(self, model: str) -> bytes:
-        """The line of an answer with slots for the values that differ, made from the real encoding of a line."""
+        """An encoded result line with a placeholder for each value that differs between answers."""
         choice = wire.Choice(0, wire.AssistantMessage("assistant", "@message@", "@refusal@"), None, "@finish@")
         usage = wire.Usage(*_NUMBERS)
         body = wire.Completion("chatcmpl-@short@", "chat.completion", self._created, model, [choice], usage)
         line = _encode(wire.OutputLine("batch_req_@name@", "@id@", wire.Response(200, "@name@", body)))
         line = line.replace(b"%", b"%%")
-        for word in (b'"@id@"', b'"@message@"', b'"@refusal@"', b'"@finish@"', b"@name@", b"@short@"):
-            line = line.replace(word, b"%b")
+        for slot in (b'"@id@"', b'"@message@"', b'"@refusal@"', b'"@finish@"', b"@name@", b"@short@"):
+            line = line.replace(slot, b"%b")
         for number in _NUMBERS:
             line = line.replace(b"%d" % number, b"%d")
         self._templates[model] = line

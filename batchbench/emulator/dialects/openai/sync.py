@@ -18,7 +18,7 @@ ROOT = "/openai/v1"
 
 
 class ChatRoutes:
-    """Calls that are answered and billed at once."""
+    """Calls that are answered and billed immediately."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

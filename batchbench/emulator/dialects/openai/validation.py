@@ -1,6 +1,6 @@
-"""Checks the input file of an OpenAI batch, as the provider does after the create.
+"""Validates the input file of an OpenAI batch, as the provider does after it has created the batch.
 
-One pass over the file in a worker thread. It keeps only the custom ids in memory.
+A worker thread reads the file once and keeps only the custom ids in memory.
 """
 
 import threading
@@ -20,7 +20,7 @@ MAX_ERRORS = 100
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """The errors of a file, or the facts about a valid file."""
+    """The errors of an invalid file, or the properties of a valid one."""
 
     errors: list[LineError]
     model: str = ""
@@ -112,7 +112,7 @@ class _Checker:
             self._add("model_not_found", message, "body.model", number)
         first = next(iter(self.models))
         if model != first:
-            message = f"This line asks for {model!r}, the file began with {first!r}: one model per file."
+            message = f"This line uses model {model!r}, the first line {first!r}: use one model per file."
             self._add("model_mismatch", message, "body.model", number)
 
     def _add(self, code: str, message: str, param: str | None, line: int) -> None:

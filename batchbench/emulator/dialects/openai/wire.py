@@ -63,7 +63,7 @@ class RequestLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class UncheckedLine(msgspec.Struct, frozen=True):
-    """A line whose body is not a valid chat request."""
+    """A request line with an unchecked body."""
 
     custom_id: str
     body: msgspec.Raw
@@ -200,7 +200,7 @@ def check(chat: ChatRequest) -> ErrorInfo | None:
     if chat.top_logprobs is not None and not chat.logprobs:
         return _invalid("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true.")
     if chat.stream:
-        return _invalid("stream", "The emulator does not stream: leave 'stream' out.", "unsupported_value")
+        return _invalid("stream", "The emulator does not stream: remove 'stream'.", "unsupported_value")
     return None
 
 
@@ -269,7 +269,7 @@ def _logprobs(text: str, reply: PersonaReply, top: int) -> Logprobs:
     content: list[Token] = []
     for k, word in enumerate(tokens.split(text)):
         likely = (reply.top_logprobs or [(word, 0.0)]) if k == 0 else [(word, 0.0)]
-        # The provider reports -9999 for a token that is not among the likeliest.
+        # The provider reports -9999 for a token that is not among the most likely tokens.
         chosen = next((value for token, value in likely if token == word), -9999.0)
         alternatives = [Alternative(token, value, list(token.encode())) for token, value in likely[:top]]
         content.append(Token(word, chosen, list(word.encode()), alternatives))
