@@ -172,12 +172,11 @@ def encode(account: Account, provider: Provider, nonce: str, rep: int, ranges: R
     for row, prompt in account.run.rows(ranges):
         line = request(f"{nonce}-{row}-{rep}", prompt)
         price = bound(len(prompt.encode()))
-        full = size + len(line) > max_bytes
-        if full or (affordable is not None and reserve + price > affordable):
-            short = not full
+        size += len(line)
+        if size > max_bytes or (affordable is not None and reserve + price > affordable):
+            short = size <= max_bytes
             break
         requests.append(line)
-        size += len(line)
         reserve += price
         if price > max_row_cost:
             max_row_cost = price
