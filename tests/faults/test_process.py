@@ -122,11 +122,9 @@ def test_a_signal_at_any_step_stops_buying_and_loses_nothing(stage: Stage, how: 
     def play(places: tuple[str, ...]) -> None:
         scene = scenes[places]
         for number, place in enumerate(places, 1):
-            began = time.monotonic()
             stopped = scene.run(k=12 * number, size=5, crash=f"{place}:1:{how}")
             assert stopped.code == 130, (place, stopped)
             assert "run the same command to continue" in stopped.stderr
-            assert time.monotonic() - began < 40
             sent = {event["nonce"] for event in scene.journal("creating")}
             known = {event["nonce"] for event in scene.journal("created", "rejected")}
             assert sent <= known, place  # the process waited for the reply to each create

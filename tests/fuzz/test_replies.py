@@ -1,7 +1,6 @@
 """Replies other than results: batches, pages of batches, errors, headers."""
 
 import contextlib
-import time
 from typing import get_args
 
 import anyio
@@ -96,7 +95,6 @@ HEADERS = mutants(DATES).map(lambda text: text.decode("utf-8", "surrogateescape"
 
 @fuzz(text=HEADERS)
 def test_a_header_is_parsed_or_ignored(text: str) -> None:
-    began = time.process_time()
     for name in ("retry-after", "retry-after-ms"):
         pause = retry_after({name: text}, 10.0)
         assert pause is None or 0 <= pause <= 900
@@ -107,7 +105,6 @@ def test_a_header_is_parsed_or_ignored(text: str) -> None:
         {"x-ratelimit-limit-requests": "5", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": text}
     )
     assert 0 <= rate_limit.wait(10) <= 120
-    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

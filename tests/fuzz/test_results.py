@@ -1,7 +1,6 @@
 """Result lines of any content: every row ends in one state, and the provider's bytes are kept unchanged."""
 
 import json
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -56,9 +55,7 @@ def check(provider: str, lines: list[bytes]) -> None:
         path = Path(folder) / "n-output.jsonl.zst"
         path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
-        began = time.process_time()
         found = ingest([path], BATCH, load_provider(provider), PRICE)
-        assert time.process_time() - began < 1 + 0.5 * len(lines)
         with patch.object(results, "BLOCK", 1):  # the same when it is read line by line
             by_line = ingest([path], BATCH, load_provider(provider), PRICE)
         assert fields(by_line) == fields(found)
