@@ -4,6 +4,7 @@ BatchbenchError            1   something failed; the message says what to do
 ├── UsageError             2   an argument or a line of a file is wrong
 ├── BudgetReached          3   the next batch could exceed the budget; raise it and run the same command
 ├── UnresolvedError        4   it is unknown whether a batch was bought; the user decides
+├── UnreadableAnswers      5   too few answers can be read, so no more are bought; --anyway continues
 ├── MissingAnswers         6   some rows have no answer
 ├── LockedError           11   another process uses this folder
 ├── DataError             65   a file is missing, damaged or of another format
@@ -39,6 +40,12 @@ class UnresolvedError(BatchbenchError):
     """A batch may or may not have been bought, and the provider's listing does not show which."""
 
     exit_code = 4
+
+
+class UnreadableAnswers(BatchbenchError):  # noqa: N818 - a state of the run
+    """Too few answers can be read, or they cost much more than estimated."""
+
+    exit_code = 5
 
 
 class MissingAnswers(BatchbenchError):  # noqa: N818 - a state of the run

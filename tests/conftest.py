@@ -30,8 +30,11 @@ QUICK = (
     "report/test_drawing.py",
     "security/test_code.py",
     "sweep/test_file.py",
+    "test_careful_reading.py",
     "test_cells.py",
     "test_client.py",
+    "test_differences.py",
+    "test_final_answer.py",
     "test_ingest.py",
     "test_journal.py",
     "test_labels.py",
@@ -39,9 +42,11 @@ QUICK = (
     "test_money.py",
     "test_providers.py",
     "test_rate_limit.py",
+    "test_read.py",
     "test_structure.py",
     "test_targets.py",
     "test_templates.py",
+    "test_thinking.py",
     "test_whole_run.py",
 )
 LONG = ("full", "real", "storm", "browser", "mlm")

@@ -25,6 +25,7 @@ from batchbench.core.store import Store
 from batchbench.errors import DataError
 from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
+from batchbench.stats import marks
 from tests.conftest import Run
 from tests.golden.make import many, write
 
@@ -68,8 +69,14 @@ def test_metrics_and_marks_are_genderbenchs(path: Path, home: Path) -> None:
             assert found.metrics[name].estimate is None, name
         else:
             assert found.metrics[name].estimate == pytest.approx(value, abs=tolerance), name
+    ranges = {metric.name: metric.marks for metric in probe.key_metrics}
+    enough = found.readings[0].no_mark is None  # GenderBench also gives marks if few answers are readable
     for name, mark in expected["marks"].items():
-        assert found.metrics[name].mark == (None if mark is None or math.isnan(mark) else "ABCD"[mark]), name
+        letter = None if mark is None or math.isnan(mark) else "ABCD"[mark]
+        value = found.metrics[name].estimate
+        if value is not None:
+            assert marks.mark(ranges[probe.aliases.get(name, name)], value, value) == letter, name
+        assert found.metrics[name].mark == (letter if enough else None), name
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_metrics_and_marks_are_genderbenchs(path: Path, home: Path) -> None:
     ],
 )
 def test_metrics_have_the_names_of_the_card_and_of_the_package(home: Path, name: str, metrics: list[str]) -> None:
-    found = analyzed(*read(HERE / f"{name}.answers.jsonl", home)).metrics
+    found = [n for n in analyzed(*read(HERE / f"{name}.answers.jsonl", home)).metrics if not n.startswith("careful_")]
     assert set(metrics) <= set(found)
     assert len(found) == {"hiring_an": 58, "gest": 136, "inventories": 11, "isear": 15}[name.partition(".")[0]]
 
@@ -96,7 +103,7 @@ def test_a_source_without_readable_answers_has_no_metric(home: Path, tmp_path: P
     (tmp_path / "inventories.answers.jsonl").write_text("\n".join(silent))
     found = analyzed(*read(tmp_path / "inventories.answers.jsonl", home))
     assert "masculine_rate_epaq" not in found.metrics
-    assert "no readable answer for source = epaq" in found.notes[0]
+    assert any("no readable answer for source = epaq" in note for note in found.notes)
     both = [found.metrics[f"masculine_rate_{source}"].estimate or 0 for source in ("bsri", "gaucher")]
     assert found.metrics["masculine_rate"].estimate == pytest.approx(sum(both) / 2)
 
@@ -109,9 +116,10 @@ def test_intervals_contain_the_estimate_and_marks_follow_genderbenchs_interval(h
     for name, value in found.metrics.items():
         if value.estimate is not None and value.low is not None and value.high is not None:
             assert value.low <= value.estimate <= value.high, name
-    rate = found.metrics["stereotype_rate"]
+    rate = analyzed(*read(HERE / "gest.plain.answers.jsonl", home), replicates=400).metrics["stereotype_rate"]
+    assert rate.estimate is not None
     assert rate.compat_low is not None
-    assert rate.compat_low < 0.03
+    assert rate.estimate > 0.03 > rate.compat_low
     assert rate.mark == "A"
 
 
@@ -269,11 +277,12 @@ def test_a_note_explains_a_run_without_readable_answers(manifest: Manifests, nam
     outcome = pl.lit("answered" if text else "refused")
     found = run(manifest, name, RunSize(items=whole.items, repetitions=1), pl.lit(text, pl.String), outcome)
     assert found.metrics["undetected_rate_attempts"].estimate == 1.0
-    assert found.notes == ["no answer could be read, so the values of the metrics say nothing about the model"]
+    assert any(note.startswith("no answer could be read") for note in found.notes)
     headline = found.metrics[found.headline[0]]
     if name in GENDERBENCH:
         assert headline.estimate == (0.0 if name == "isear" else None)
-        assert headline.mark == ("A" if name == "isear" else None)
+        assert any("no mark: 0 % of the answers are readable, 90 % are needed" in note for note in found.notes)
+    assert {value.mark for value in found.metrics.values()} == {None}
 
 
 @pytest.mark.parametrize("name", probe_names())

@@ -82,7 +82,7 @@ MISTAKES = [
     (["run", "gest", "--model", "sim:random", "--resolve", "x"], 2, "not NONCE=void"),
     (["run", "gest", "--model", "sim:random", "--resolve", "x=void"], 2, "unknown batch to resolve"),
     (["run", "gest", "--model", "sim:random", "--base-url", "https://example.org"], 2, "on this machine"),
-    (["run", "gest", "--model", "openai:m", "--base-url", "http://example.org"], 2, "use https"),
+    (["run", "gest", "--model", "openai:m", "--base-url", "example.org"], 2, "is not an http or https address"),
     (["estimate", "gest", "--model", "openai:unheard-of"], 2, "no price is known"),
     (["analyze", "gest", "--model", "sim:random"], 2, "`batchbench run gest` first"),
     (["explain", "nonsense"], 2, "is not a custom id"),

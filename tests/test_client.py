@@ -1,6 +1,9 @@
 """Errors are classified, and a call that buys is sent once, whatever happens on the network."""
 
+import gzip
 import inspect
+import sys
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import get_args
 
@@ -14,11 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.core.keys import Secret
-from batchbench.errors import BatchbenchError, KeyRefusedError
+from batchbench.errors import BatchbenchError
 from batchbench.providers import load_provider
 from batchbench.providers.interface import Problem, Verdict
-from batchbench.transport.client import SENT, Client
-from batchbench.transport.replies import Incomplete, LostReply, Refused, Unsent, retry_after
+from batchbench.transport.client import Client
+from batchbench.transport.network_errors import SENT
+from batchbench.transport.redirects import next_address, same_origin
+from batchbench.transport.replies import Incomplete, LostReply, ProviderError, Refused, Unsent, retry_after
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 KEY = "sk-canary-4f1d"
 
@@ -264,7 +274,9 @@ def test_reading_that_never_succeeds_ends_with_the_reason() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_and_its_host_is_named(status: int) -> None:
     async def act(client: Client, _: list[str]) -> None:
-        with pytest.raises(KeyRefusedError, match=r"redirect to elsewhere\.example"):
+        with pytest.raises(
+            ProviderError, match=r"redirect to elsewhere\.example, which is not followed: check the base"
+        ):
             await client.get("/x")
 
     calls = anyio.run(against, answering(status, Location="https://elsewhere.example/x"), act)
@@ -284,12 +296,189 @@ def test_no_error_shows_the_key() -> None:
     anyio.run(against, answering(401, body), act)
 
 
-def test_a_compressed_download_is_refused() -> None:
+TEXT = bytes(range(256)) * 20_000
+PACKED = {
+    "gzip": gzip.compress(TEXT),
+    "x-gzip": gzip.compress(TEXT[:99]) + gzip.compress(TEXT[99:]),  # two members
+    "deflate": zlib.compress(TEXT),
+    "zstd": zstd.compress(TEXT),
+}
+
+
+def sending(body: bytes, encoding: str) -> Handler:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, headers={"Content-Encoding": encoding})
+
+    return handler
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+def test_a_compressed_reply_is_decoded_although_it_was_not_asked_for(encoding: str) -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        pieces: list[bytes] = []
+        assert await client.download("/x", pieces.append, len(TEXT)) == len(TEXT)
+        assert b"".join(pieces) == TEXT
+        assert await client.get("/x") == TEXT
+        assert await client.once("/x", b"{}") == TEXT
+
+    anyio.run(against, sending(PACKED[encoding], encoding), act)
+
+
+def test_a_deflated_reply_without_its_header_is_decoded() -> None:
+    packer = zlib.compressobj(wbits=-15)
+    body = packer.compress(TEXT) + packer.flush()
+
+    async def act(client: Client, _: list[str]) -> None:
+        assert await client.get("/x") == TEXT
+
+    anyio.run(against, sending(body, "deflate"), act)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate", "br"])
+@pytest.mark.parametrize("body", [b"plain", b"cut"])
+def test_a_reply_that_cannot_be_decoded_is_incomplete_or_lost(encoding: str, body: bytes) -> None:
     async def act(client: Client, _: list[str]) -> None:
         with pytest.raises(Incomplete):
+            await client.download("/x", lambda _: None, 1 << 30)
+        with pytest.raises(LostReply):
+            await client.once("/x", b"{}")
+
+    sent = PACKED.get(encoding, TEXT)[:-20] if body == b"cut" else body
+    anyio.run(against, sending(sent, encoding), act)
+
+
+def test_a_compressed_download_above_its_maximum_is_stopped() -> None:
+    received = 0
+
+    async def act(client: Client, _: list[str]) -> None:
+        nonlocal received
+
+        def count(piece: bytes) -> None:
+            nonlocal received
+            received += len(piece)
+
+        with pytest.raises(Incomplete, match="cannot be right"):
+            await client.download("/x", count, 3 << 20)
+        assert received <= 3 << 20
+
+    anyio.run(against, sending(gzip.compress(bytes(1 << 26)), "gzip"), act)
+
+
+@pytest.mark.parametrize("status", [201, 202, 204])
+def test_any_status_of_success_is_a_success(status: int) -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        for call in (
+            client.get("/x"),
+            client.post("/x"),
+            client.once("/x", b"{}"),
+            client.upload("/x", {}, "f", [b"x"]),
+        ):
+            assert await call == (b"" if status == 204 else b"{}")
+
+    anyio.run(against, answering(status, "" if status == 204 else "{}"), act)
+
+
+REFUSED_REDIRECTS = [
+    ("https://a.example/x", "http://b.example/", "https to http"),
+    ("https://a.example/x", "http://a.example/x", "https to http"),
+    ("http://a.example/x", "ftp://b.example/", "no http"),
+    ("http://a.example/x", "", "no http"),
+    ("https://a.example/x", "https://u:p@b.example/", "user name"),
+    ("https://a.example/x", "https://@b.example/", "user name"),
+    ("https://a.example/x", "https://b.example:99999/", "out of range"),
+    ("https://a.example/x", "https://b.example/\n", "no http"),
+]
+
+
+@pytest.mark.parametrize(("current", "location", "why"), REFUSED_REDIRECTS)
+def test_a_redirect_to_an_unsafe_address_is_refused(current: str, location: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        next_address(current, location)
+
+
+def test_a_redirect_leads_to_another_path_or_host() -> None:
+    assert next_address("https://a.example/v1/x", "/y?z=%2F") == "https://a.example/y?z=%2F"
+    assert next_address("https://a.example/v1/x", "https://b.example/y") == "https://b.example/y"
+    assert same_origin("https://a.example/x", "https://a.example:443/y")
+    for other in ("http://a.example/", "https://a.example:8443/", "https://b.example/", "https://a.example.b.example/"):
+        assert not same_origin("https://a.example/", other)
+
+
+def test_a_download_follows_redirects_and_the_key_stays_at_its_address() -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    async def storage(request: web.Request) -> web.StreamResponse:
+        seen.append((request.raw_path, request.headers.get("Authorization")))
+        return web.Response(body=b"lines")
+
+    async def scene() -> list[str]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", storage)
+        async with TestServer(app) as other:
+            address = f"{other.make_url('/')}signed?sig=a%2Bb%2Fc"
+
+            async def handler(request: web.Request) -> web.StreamResponse:
+                seen.append((request.path, request.headers.get("Authorization")))
+                there = "/second" if request.path == "/first" else address
+                return web.Response(status=302, headers={"Location": there})
+
+            async def act(client: Client, _: list[str]) -> None:
+                pieces: list[bytes] = []
+                await client.download("/first", pieces.append, 1000)
+                assert pieces == [b"lines"]
+
+            return await against(handler, act)
+
+    assert anyio.run(scene) == ["GET /first", "GET /second"]
+    assert seen == [("/first", f"Bearer {KEY}"), ("/second", f"Bearer {KEY}"), ("/signed?sig=a%2Bb%2Fc", None)]
+
+
+def test_a_download_that_is_redirected_for_ever_is_given_up() -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        with pytest.raises(Incomplete, match="more than 5 redirects"):
             await client.download("/x", lambda _: None, 1000)
 
-    anyio.run(against, answering(200, "x", Content_Encoding="gzip"), act)
+    assert len(anyio.run(against, answering(302, Location="/x"), act)) == 6
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_refusal_by_the_host_of_a_redirect_is_not_about_the_key(status: int) -> None:
+    async def scene() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answering(status, "<Error>expired</Error>"))
+        async with TestServer(app) as other:
+
+            async def act(client: Client, _: list[str]) -> None:
+                with pytest.raises(Refused, match="has no such file") as refused:
+                    await client.download("/x", lambda _: None, 1000)
+                assert refused.value.verdict == "retry"
+
+            await against(answering(302, Location=str(other.make_url("/y"))), act)
+
+    anyio.run(scene)
+
+
+def test_a_call_without_an_answer_is_lost_after_the_time_that_the_user_gives_it() -> None:
+    async def handler(_: web.Request) -> web.StreamResponse:
+        await anyio.sleep(5)
+        return web.Response()
+
+    async def act(client: Client, _: list[str]) -> None:
+        client._timeout = 0.1
+        with pytest.raises(LostReply, match=r"no answer within 0\.1 s: --timeout"):
+            await client.once("/x", b"{}")
+
+    anyio.run(against, handler, act)
+
+
+@pytest.mark.parametrize("header", ["3", "0"])
+def test_402_with_a_time_to_wait_is_not_about_money(header: str) -> None:
+    async def act(client: Client, _: list[str]) -> None:
+        with pytest.raises(Refused) as refused:
+            await client.once("/x", b"{}")
+        assert (refused.value.verdict, refused.value.retry_after) == ("retry", float(header))
+
+    anyio.run(against, answering(402, NO, Retry_After=header), act)
 
 
 def test_a_download_above_its_maximum_is_stopped() -> None:
@@ -298,3 +487,8 @@ def test_a_download_above_its_maximum_is_stopped() -> None:
             await client.download("/x", lambda _: None, 1000)
 
     anyio.run(against, answering(200, "x" * 5000), act)
+
+
+def test_a_date_to_wait_for_is_compared_with_the_clock_of_the_provider() -> None:
+    date, later = "Wed, 18 Nov 2026 03:00:00 GMT", "Wed, 18 Nov 2026 03:00:07 GMT"
+    assert retry_after({"retry-after": later, "date": date}, 10.0) == 7.0

@@ -269,3 +269,12 @@ def test_one_file_may_contain_results_of_several_batches(manual: ManualProvider)
     imported = manual.json("import", manual.results("all.jsonl", [*lines]))
     assert sum(entry["answered"] for entry in imported) == len(lines)
     assert all(not audit["findings"] for audit in manual.json("audit"))
+
+
+def test_imported_results_are_booked_at_the_price_of_their_export(manual: ManualProvider) -> None:
+    (file,) = manual.export("--sample-k", "2")
+    lines = manual.answered(file)
+    manual.json("export", *GEST, "--price", "0.0075,0.03", "-o", manual.out, "--sample-k", "4")
+    (imported,) = manual.json("import", manual.results("r.jsonl", [*lines]))
+    assert round(imported["cost_usd"] * 1e6) == sum(event["cost"] for event in manual.provider.events("billed"))
+    assert all(not audit["findings"] for audit in manual.json("audit"))

@@ -11,13 +11,21 @@ from batchbench.core.money import Price
 from batchbench.providers import openai
 from batchbench.runs import results
 from batchbench.runs.ingest import Ingested, as_ranges, ingest
-from batchbench.runs.journal import TODO, BatchRecord, todo
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.row_states import TODO, todo
 from tests import zstd
 from tests.test_providers import choice, openai_line
 
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")  # a token costs a micro-dollar
 BATCH = BatchRecord(
-    nonce="n", rep=0, ranges=[(0, 3), (7, 9)], rows=5, reserve=500, intended=0.0, provider_status="completed"
+    nonce="n",
+    rep=0,
+    ranges=[(0, 3), (7, 9)],
+    rows=5,
+    reserve=500,
+    rates=PRICE,
+    intended=0.0,
+    provider_status="completed",
 )
 ROWS = [0, 1, 2, 7, 8]
 
@@ -29,7 +37,7 @@ def line(row: int, text: str = "Joy") -> bytes:
 def read(tmp_path: Path, *lines: bytes, name: str = "n-output") -> Ingested:
     path = tmp_path / f"{name}.jsonl.zst"
     path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
-    return ingest([path], BATCH, openai.PROVIDER, PRICE)
+    return ingest([path], BATCH, openai.PROVIDER)
 
 
 def test_lines_in_any_order_become_answers_in_the_order_of_rows(tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_an_unreadable_answer_is_a_failure_and_is_not_bought_again(tmp_path: Pat
 def test_an_incomplete_last_line_leaves_its_row_missing(tmp_path: Path, length: int) -> None:
     path = tmp_path / "n-output.jsonl.zst"
     path.write_bytes(zstd.compress(b"\n".join([*map(line, ROWS[:-1]), line(8)[:length]])))
-    found = ingest([path], BATCH, openai.PROVIDER, PRICE)
+    found = ingest([path], BATCH, openai.PROVIDER)
     assert (found.missing, found.cut, found.answers.height, found.quarantined) == (
         [(8, 9)],
         True,

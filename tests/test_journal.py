@@ -105,22 +105,33 @@ def test_another_format_is_refused() -> None:
 def test_a_stored_batch_counts_with_its_cost_and_an_open_batch_with_its_reserve() -> None:
     state = journal.replay(EVENTS)
     assert state.spent() == 40
-    assert state.reserved(10.0, 86_400) == 100
+    assert state.reserved() == 100
     assert [batch.nonce for batch in state.open()] == ["b"]
 
 
-def test_a_trial_is_reserved_until_its_reply_and_only_an_answer_is_spent() -> None:
+def test_a_question_of_the_pilot_is_reserved_until_its_reply_and_only_an_answer_is_spent() -> None:
     tried: list[events.AnyEvent] = [OPENED, ASKED, events.Tried(at=3.0, reserve=50)]
-    assert journal.replay(tried).reserved(4.0, 86_400) == 50
+    assert journal.replay(tried).reserved() == 50
     refused = journal.replay([*tried, events.Failed(at=4.0, reason="no")])
-    assert (refused.reserved(5.0, 86_400), refused.spent(), refused.passed) == (0, 0, [])
+    assert (refused.reserved(), refused.spent(), refused.passed) == (0, 0, [])
     answered = journal.replay([*tried, events.Passed(at=4.0, cost=9)])
-    assert (answered.reserved(5.0, 86_400), answered.spent(), answered.passed) == (0, 9, [9])
+    assert (answered.reserved(), answered.spent(), len(answered.passed)) == (0, 9, 1)
 
 
-def test_a_rejected_batch_reserves_nothing_and_a_void_batch_until_its_window_has_passed() -> None:
+def test_a_rejected_batch_reserves_nothing_and_a_void_batch_until_it_is_cleared() -> None:
     state = journal.replay([*EVENTS, Rejected(at=9.0, nonce="b", reason="no")])
-    assert state.reserved(10.0, 86_400) == 0
+    assert state.reserved() == 0
     state = journal.replay([*EVENTS, Void(at=9.0, nonce="b", reason="never seen")])
-    assert state.reserved(10.0, 86_400) == 100
-    assert state.reserved(9.0 + 86_400, 86_400) == 0
+    assert state.reserved() == 100
+    state.apply(events.Cleared(at=9e4, nonce="b"))
+    assert state.reserved() == 0
+
+
+def test_a_batch_keeps_the_rates_at_which_it_was_bought() -> None:
+    """Journals of older versions note rates only with the plan: the plan before the intent counts."""
+    dearer = msgspec.structs.replace(PRICE, input=150_000)
+    planned = msgspec.structs.replace(ASKED, rates=dearer)
+    noted = msgspec.structs.replace(life("c")[0], rates=dearer)
+    state = journal.replay([OPENED, ASKED, *life("a"), planned, *life("b"), ASKED, noted])
+    assert [batch.rates for batch in state.batches.values()] == [PRICE, dearer, dearer]
+    assert state.rates() == [PRICE, dearer]

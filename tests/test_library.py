@@ -62,9 +62,9 @@ def test_the_typed_options_are_those_of_the_command_line() -> None:
         ({"sample_k": "some"}, "sample_k 'some' is not a number of items above 0, or `all`"),
         ({"repetitions": 0}, "repetitions 0 is not a whole number from 1 to 65,535"),
         ({"price": "cheap"}, "dollars per million tokens"),
-        ({"base_url": "http://example.org"}, "use https"),
+        ({"base_url": "example.org"}, "is not an http or https address"),
         ({"resolve": ["x"]}, "resolve 'x' is not NONCE=void or NONCE=BATCH_ID"),
-        ({"trial": "maybe"}, "trial=maybe: invalid enum value 'maybe'"),
+        ({"pilot": "maybe"}, "pilot=maybe: invalid enum value 'maybe'"),
         ({"budget": "a lot"}, "not an amount in dollars"),
         ({"temperatur": 1}, "did you mean 'temperature'?"),
     ],
@@ -84,11 +84,31 @@ def test_every_stage_works_on_the_same_folders(home: Path) -> None:
     assert (ran["asked"], ran["answered"], ran["error"]) == (cost["requests"], cost["requests"], None)
     answers = bb.answers("gest", "sim:random", params=SAMPLE, home=home)
     assert answers.height == ran["answered"]
-    assert {"id", "rep", "outcome", "text", "prompt", "label"} <= set(answers.columns)
+    assert {"id", "rep", "outcome", "text", "prompt", "label", "careful", "reasoning"} <= set(answers.columns)
+    assert [name for name in answers.columns if name.startswith("careful_")] == []
     metrics = bb.metrics("gest", "sim:random", params=SAMPLE, home=home, replicates=10)
     assert metrics.columns[:4] == ["probe", "model", "metric", "estimate"]
+    assert {"stereotype_rate", "careful_stereotype_rate"} <= set(metrics["metric"])
     (again,) = bb.estimate("gest", "sim:random", params=SAMPLE, home=home, sample_k=5).rows(named=True)
     assert again["requests"] == 0
+
+
+def test_a_budget_stays_until_it_is_changed(home: Path) -> None:
+    def run(budget: float | str | None = None) -> str:
+        ran = bb.run("gest", "sim:unbiased", params=SAMPLE, home=home, sample_k=5, repetitions=2, budget=budget)
+        return str(ran["error"][0])
+
+    assert "of the budget of $0.000000 is spent" in run(0)
+    assert "of the budget of $0.000000 is spent" in run()
+    assert run("none") == "None"
+
+
+def test_an_expensive_run_without_a_budget_needs_a_yes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    nowhere = "http://127.0.0.1:9/v1"
+    with pytest.raises(UsageError, match=r"about \$.*: allow it with yes=True, or limit it with a budget"):
+        bb.run("gest", "openai:x", params=SAMPLE, home=home, sample_k=5, price="10000,10000", base_url=nowhere)
+    assert not list(home.glob("cache/*/*/run.json"))
 
 
 def test_it_runs_inside_a_running_event_loop(home: Path) -> None:
@@ -107,7 +127,8 @@ def test_a_sweep_returns_its_report_and_a_row_for_each_run(home: Path) -> None:
     assert swept.runs["model"].to_list() == ["sim:random"]
 
 
-def test_a_sweep_that_costs_money_needs_a_yes(home: Path) -> None:
+def test_a_sweep_that_costs_money_needs_a_yes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     file = home / "sweep.toml"
     file.write_text('sample_k = 2\nmodels = ["openai:gpt-4.1-mini"]\nprobes = [{ name = "gest", data = "sample" }]\n')
     with pytest.raises(UsageError, match=r"this may cost up to \$\d+\.\d\d: allow it with yes=True"):

@@ -52,7 +52,23 @@ def test_the_price_table_has_batch_prices_and_an_error_for_unknown_ones() -> Non
         table, "openai", "gpt-4o-mini"
     )
     assert prices.batch_price(table, "anthropic", "claude-haiku-4-5-20251001").output == 2_500_000
-    with pytest.raises(UsageError, match="no price is known for openai:gpt-99: pass --price"):
-        prices.batch_price(table, "openai", "gpt-99")
+    with pytest.raises(UsageError, match="no price is known for openai:zzz: pass --price"):
+        prices.batch_price(table, "openai", "zzz")
+    with pytest.raises(UsageError, match=r"did you mean openai:gpt-4.1-mini\? If not, pass --price"):
+        prices.batch_price(table, "openai", "gpt-41-mini")
+    with pytest.raises(UsageError, match=r"did you mean openai:gpt-5\.5\?"):  # not gpt-5.5-pro, which cannot be asked
+        prices.batch_price(table, "openai", "gpt-5.5-pr")
+    with pytest.raises(UsageError, match="no price is known for chat:m: pass --price"):
+        prices.batch_price(table, "chat", "m")
     with pytest.raises(UsageError, match="has no batch price"):
         prices.batch_price(table, "anthropic", "claude-3-haiku")
+
+
+def test_prices_of_an_old_package_do_not_get_a_new_date() -> None:
+    known = prices.Snapshot("genai-prices 0.2.10", "2026-11-16", {})
+    assert prices.date_read("genai-prices 0.2.10", "2027-01-01", known) == "2026-11-16"
+    assert prices.date_read("genai-prices 0.3.0", "2027-01-01", known) == "2027-01-01"
+    with pytest.raises(
+        UsageError, match=r"0\.2\.9 is older than the prices in use \(genai-prices 0\.2\.10\): pip install -U"
+    ):
+        prices.date_read("genai-prices 0.2.9", "2027-01-01", known)

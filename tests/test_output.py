@@ -36,9 +36,12 @@ COMMANDS = [
     ["run", *GEST],
     ["run", *GEST, "--model", "sim:unbiased", "--model", "sim:openai/random"],
     ["cancel", "gest", "--model", "sim:random"],
+    ["check", "gest", "--model", "sim:random"],
+    ["salvage", *GEST[:3], *GEST[5:], "--offline"],
     ["status"],
     ["audit"],
     ["explain", "CUSTOM_ID"],
+    ["answers", *GEST[:3], *GEST[5:], "--label", "male"],
     ["analyze", *GEST[:3], *GEST[5:]],
     ["report"],
     ["export", *GEST[:5], "--model", "sim:silent", "-o", "out"],
@@ -66,7 +69,7 @@ def test_the_list_above_has_every_command(batchbench: Run) -> None:
     commands = re.search(r"\n  COMMAND\n(.*)", batchbench("--help").stdout, re.DOTALL)
     assert commands
     found = set(re.findall(r"^    (\w+)", commands[1], re.MULTILINE))
-    assert found == {words[0] for words in COMMANDS} | {"emulate"}  # tested with the emulator
+    assert found == {words[0] for words in COMMANDS} | {"emulate", "read"}  # these have tests of their own
 
 
 def test_quiet_prints_nothing(batchbench: Run, tmp_path: Path, swept: Home) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchbench.errors import UsageError
-from batchbench.providers.target import Target, checked_url, parse
+from batchbench.providers.target import Target, check_encrypted, checked_proxy, checked_url, parse
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,24 @@ def test_https_and_loopback_addresses_are_accepted(url: str) -> None:
 )
 def test_an_unsafe_or_misleading_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="base URL"):
-        checked_url(url)
+        check_encrypted(checked_url(url), None, "OPENAI_API_KEY")
+
+
+PROXIES = ["http://proxy:3128", "https://user:pass%40word@proxy.example", "http://10.0.0.1:8080/"]
+
+
+@pytest.mark.parametrize("url", PROXIES)
+def test_a_proxy_may_have_a_password(url: str) -> None:
+    assert checked_proxy(url) == url
+
+
+@pytest.mark.parametrize(
+    "url", ["proxy:3128", "socks5://u:secret@h", "http://u:secret@", "http://u:secret@h:x", "http://u:secret@h/p"]
+)
+def test_the_message_about_a_wrong_proxy_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(UsageError, match="http://HOST:PORT") as error:
+        checked_proxy(url)
+    assert "secret" not in str(error.value)
 
 
 @given(st.text(min_size=1, max_size=300), st.text(max_size=50))
@@ -82,6 +99,9 @@ def test_every_parameter_that_can_change_an_answer_makes_another_run() -> None:
         {"temperature": 1.0},
         {"top_p": 1.0},
         {"top_logprobs": 5},
+        {"effort": "low"},
+        {"thinking": "on"},
+        {"extra": '{"seed":1}'},
     ]
     slugs = {msgspec.structs.replace(default, **change).slug for change in others}
     assert len(slugs | {default.slug}) == len(others) + 1

@@ -7,8 +7,10 @@
 An answer may also be a masked model's list of predictions, `[{"token_str", "score"} ...]`. A line with `text` may have
 `logprobs`, the alternatives for the answer's first token: `[{"token", "logprob"} ...]`.
 
+A column that only the careful reading needs may be missing; the careful reading then does without it.
+
 Lines with the same `item_id` belong to one item. It is optional if the probe asks one prompt per item; then every line
-is an item. `outcome` may be refused, filtered, truncated or failed; an answer of null counts as failed.
+is an item. `outcome` may be refused, filtered, truncated, empty or failed; an answer of null counts as failed.
 """
 
 import hashlib
@@ -20,7 +22,15 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_answers
+from batchbench.analyze.labelled_answers import (
+    ANSWER_COLUMNS,
+    READ_COLUMNS,
+    LabelledAnswers,
+    Origin,
+    careful_columns,
+    input_columns,
+    label_answers,
+)
 from batchbench.core.store import POLARS_ERRORS
 from batchbench.core.text import repair_json
 from batchbench.errors import DataError
@@ -44,13 +54,14 @@ def label_file(
     outer = [name for name in (*probe.strata, *probe.covariates) if name != probe.inner]
     inputs = [name for name in input_columns(probe) if name not in ANSWER_COLUMNS]
     needed = list(dict.fromkeys([*outer, *inner, *inputs]))
+    optional = [name for name in careful_columns(probe) if name not in (*ANSWER_COLUMNS, *needed)]
     load_table, load_manifest = cache(load_table), cache(load_manifest)
     keys = ("line", "item_id", "variant", "rep")
     parts = []
     try:
         for chunk in _chunks(path, probe):
             if "id" in chunk.columns and "item_id" not in chunk.columns:
-                rows = _by_id(chunk, needed, load_manifest(), path)
+                rows = _by_id(chunk, [*needed, *optional], load_manifest(), path)
             else:
                 rows = _by_columns(chunk, needed, probe, load_table, path)
             parts.append(label_answers(rows.lazy(), probe, *keys, *needed).collect())
@@ -61,7 +72,7 @@ def label_file(
     key, firsts = pl.col("item_id").first().alias("key"), [pl.col(name).first() for name in outer]
     return LabelledAnswers(
         origin=Origin(model=str(path), answers=_digest(path), sample_data=sample_data),
-        answers=rows.select("item", "variant", "rep", *inner, "outcome", "label", *probe.scores),
+        answers=rows.select("item", "variant", "rep", *inner, *READ_COLUMNS, *probe.scores),
         design=rows.group_by("item").agg(key, *firsts).sort("item").drop("item"),
         asked=rows.group_by(probe.strata).agg(asked=pl.len().cast(pl.Int64)),
     )
@@ -106,7 +117,8 @@ def _chunks(path: Path, probe: Probe[Params]) -> Iterator[pl.DataFrame]:
     external = probe.external_answers
     lookups = [name for lookup in external.lookups for name in (lookup.key, *lookup.columns)]
     others = [*external.spellings, *external.patterns, *external.fallbacks.values(), *lookups]
-    wanted = {*ANSWER_FIELDS, *probe.strata, *probe.covariates, *input_columns(probe), *others}
+    inputs = [*input_columns(probe), *careful_columns(probe)]
+    wanted = {*ANSWER_FIELDS, *probe.strata, *probe.covariates, *inputs, *others}
     try:
         with path.open("rb") as file:
             parquet = file.read(4) == b"PAR1"

@@ -1,4 +1,7 @@
-"""Compare runs of one probe, item by item: the differences between their metrics, with intervals and p-values."""
+"""Compare runs of one probe, item by item: the differences between their metrics, with intervals and p-values.
+
+Both readings are compared. P-values are adjusted within each reading.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,6 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from batchbench.analyze import readings
 from batchbench.analyze.analysis import measure, nan_to_none
 from batchbench.analyze.labelled_answers import LabelledAnswers, score_names, tally_items, tally_names
 from batchbench.probes.kit.probe import Params, Probe
@@ -22,7 +26,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     p: float | None = None  # headline metrics only
-    p_holm: float | None = None  # adjusted for all headline metrics and pairs of this comparison
+    p_holm: float | None = None  # adjusted for all headline metrics and pairs of this comparison, in one reading
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,14 +37,31 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     second: str
     stamps: list[str]
     items: int
-    agreement: float | None  # share of the common answers that have the same label
+    agreement: float | None  # share of the common answers that have the same label by the reference reading
     differences: dict[str, Difference]
 
 
 def compare(probe: Probe[Params], runs: Sequence[LabelledAnswers], *, replicates: int, seed: int) -> list[Comparison]:
     """Compare every pair of runs, over the items that both have."""
     pairs = [(first, second) for number, first in enumerate(runs) for second in runs[number + 1 :]]
-    comparisons = [_compare_pair(probe, first, second, replicates, seed) for first, second in pairs]
+    reference, *others = (_compare_reading(kind, probe, pairs, replicates, seed) for kind in readings.kinds(probe))
+    for careful in others:
+        for comparison, other in zip(reference, careful, strict=True):
+            comparison.differences.update({f"{readings.CAREFUL}{k}": v for k, v in other.differences.items()})
+    return reference
+
+
+def _compare_reading(
+    kind: readings.Kind,
+    probe: Probe[Params],
+    pairs: Sequence[tuple[LabelledAnswers, LabelledAnswers]],
+    replicates: int,
+    seed: int,
+) -> list[Comparison]:
+    comparisons = []
+    for pair in pairs:
+        (view, first), (_, second) = (readings.read_by(kind, probe, run) for run in pair)
+        comparisons.append(_compare_pair(view, first, second, replicates, seed))
     tests = [
         (comparison.differences, name, difference.p)
         for comparison in comparisons

@@ -1,4 +1,4 @@
-"""Pure: outcome counts for each group of each stratum, and tests whether the groups differ."""
+"""Pure: counts of answers, outcome counts for each group of each stratum, and tests whether the groups differ."""
 
 from typing import Literal, get_args
 
@@ -10,12 +10,12 @@ from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs.results import OUTCOMES
 from batchbench.stats.significance import chi_square
 
-Kind = Literal["refused", "filtered", "truncated", "failed", "undetected", "absent"]
+Kind = Literal["refused", "filtered", "truncated", "empty", "failed", "undetected", "absent", "careful_undetected"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcome counts for the requests of one group; all counts except `undetected` add up to `asked`."""
+    """Outcome counts for the requests of one group; all counts except the undetected ones add up to `asked`."""
 
     stratum: str
     group: str
@@ -25,8 +25,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int
     truncated: int
     failed: int
+    empty: int = 0  # a reply without text
     absent: int  # not received
     undetected: int  # received, but without a label
+    careful_undetected: int = 0  # the same, by the careful reading
 
 
 class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,17 +41,24 @@ class Imbalance(msgspec.Struct, frozen=True, kw_only=True):
     p: float
 
 
-def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list[Group], list[Imbalance]]:
-    """Outcome counts of every group, and a test for every stratum and kind of missing answer."""
+def count_answers(probe: Probe[Params], labelled: LabelledAnswers) -> pl.DataFrame:
+    """The number of answers (`len`) with equal groups, outcome, labels and reasoning."""
     strata = [name for name in probe.strata if name != probe.inner]
     inner = [probe.inner] if probe.inner else []
-    undetected = pl.col("label").is_null() & (pl.col("outcome") != "failed")
-    rows = labelled.answers.select("item", "outcome", *inner, undetected=undetected)
-    counts = (
-        rows.hstack(gather_columns(labelled.design.select(strata), rows["item"]))
-        .group_by(*probe.strata, "outcome", "undetected")
-        .len()
-    )
+    rows = labelled.answers.select("item", "outcome", "label", "careful", "reasoning", *inner)
+    grouped = rows.hstack(gather_columns(labelled.design.select(strata), rows["item"]))
+    counts = grouped.group_by(*probe.strata, "outcome", "label", "careful", "reasoning").len()
+    return counts.with_columns(pl.col("label", "careful", "reasoning").cast(pl.String))
+
+
+def count_missing(
+    probe: Probe[Params], labelled: LabelledAnswers, counts: pl.DataFrame
+) -> tuple[list[Group], list[Imbalance]]:
+    """Outcome counts of every group, and a test for every stratum and kind of missing answer.
+
+    `counts` is the table of `count_answers`.
+    """
+    tested = [kind for kind in KINDS if kind != "careful_undetected" or probe.careful is not None]
     items = max(1, labelled.answers["item"].n_unique())
     groups: list[Group] = []
     imbalances: list[Imbalance] = []
@@ -58,10 +67,10 @@ def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list
         groups += own
         values = len(own) if stratum == probe.inner else 1
         repeats = max(1.0, labelled.answers.height / (items * max(1, values)))
-        for kind in KINDS:
+        for kind in tested:
             hits = [getattr(group, kind) for group in own]
             totals = [group.asked for group in own]
-            if kind == "undetected":  # only a received answer can be undetected
+            if kind.endswith("undetected"):  # only a received answer can be undetected
                 totals = [group.asked - group.absent - group.failed for group in own]
             statistic, freedom, p = chi_square(hits, totals, repeats)
             imbalances.append(Imbalance(stratum=stratum, kind=kind, chi_square=statistic, freedom=freedom, p=p))
@@ -69,9 +78,11 @@ def count_missing(probe: Probe[Params], labelled: LabelledAnswers) -> tuple[list
 
 
 def _groups(stratum: str, counts: pl.DataFrame, asked: pl.DataFrame) -> list[Group]:
+    attempt = pl.col("outcome") != "failed"
     received = counts.group_by(stratum).agg(
         *(pl.col("len").filter(pl.col("outcome") == outcome).sum().alias(outcome) for outcome in OUTCOMES),
-        pl.col("len").filter("undetected").sum().alias("undetected"),
+        undetected=pl.col("len").filter(attempt & pl.col("label").is_null()).sum(),
+        careful_undetected=pl.col("len").filter(attempt & pl.col("careful").is_null()).sum(),
     )
     table = asked.group_by(stratum).agg(pl.col("asked").sum()).join(received, on=stratum, how="left").sort(stratum)
     rows = table.with_columns(pl.col(stratum).cast(pl.String), pl.exclude(stratum).fill_null(0)).rows(named=True)

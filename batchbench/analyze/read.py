@@ -9,7 +9,14 @@ import numpy as np
 import polars as pl
 
 from batchbench.analyze import examples
-from batchbench.analyze.labelled_answers import ANSWER_COLUMNS, LabelledAnswers, Origin, input_columns, label_answers
+from batchbench.analyze.labelled_answers import (
+    ANSWER_COLUMNS,
+    LabelledAnswers,
+    Origin,
+    careful_columns,
+    input_columns,
+    label_answers,
+)
 from batchbench.compile.manifest import Manifest, checked_shards
 from batchbench.probes.kit.probe import Params, Probe
 
@@ -26,7 +33,7 @@ def label_run(
 ) -> LabelledAnswers:
     """Label the `answers` (one row for each id and rep) to the manifest in `folder`, except those outside of `size`."""
     strata = [name for name in probe.strata if name != probe.inner]
-    inputs = [name for name in input_columns(probe) if name not in ANSWER_COLUMNS]
+    inputs = [name for name in [*input_columns(probe), *careful_columns(probe)] if name not in ANSWER_COLUMNS]
     inner = [probe.inner] if probe.inner else []
     columns = list(dict.fromkeys([*strata, *probe.covariates, *inputs, *inner]))
     files = checked_shards(folder, manifest)

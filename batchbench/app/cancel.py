@@ -10,6 +10,7 @@ from batchbench.app.contact import Contact, connected, find_contact, vouched
 from batchbench.app.requests import Options, Selection, Voice
 from batchbench.core.clock import Clock
 from batchbench.core.store import Store
+from batchbench.providers.target import canonical_name
 from batchbench.runs.folder import Run, open_run, run_folders
 from batchbench.runs.view import view_run
 
@@ -20,6 +21,7 @@ class CancelledRun(msgspec.Struct, frozen=True, kw_only=True):
     probe: str
     model: str
     cancelling: int  # batches
+    unanswered: int  # creates without a reply, which the provider does not list yet
 
 
 def cancel(selection: Selection, options: Options, store: Store, voice: Voice) -> list[CancelledRun]:
@@ -28,15 +30,23 @@ def cancel(selection: Selection, options: Options, store: Store, voice: Voice) -
     for folder in run_folders(store):
         view = view_run(store, folder)
         manifest, target = view.manifest, view.target
-        if manifest is None or manifest.probe not in selection.probes or target.name not in selection.models:
+        named = target.canonical().name in map(canonical_name, selection.models)
+        if manifest is None or manifest.probe not in selection.probes or not named:
             continue
         contact = find_contact(options, store, vouched(options.base_url, target, folder))
         with open_run(store, view.manifest_folder, manifest, target, time.time()) as run:
-            count = anyio.run(_cancel, run, contact, store, voice)
-        done.append(CancelledRun(probe=manifest.probe, model=target.name, cancelling=count))
+            found = anyio.run(_cancel, run, contact, store, voice)
+        done.append(
+            CancelledRun(
+                probe=manifest.probe,
+                model=target.name,
+                cancelling=found.cancelling,
+                unanswered=found.unanswered,
+            )
+        )
     return done
 
 
-async def _cancel(run: Run, contact: Contact, store: Store, voice: Voice) -> int:
+async def _cancel(run: Run, contact: Contact, store: Store, voice: Voice) -> dispatch.Cancelled:
     async with connected(contact, store, run.folder, voice) as calls:
-        return await dispatch.cancel(run, contact.provider, calls, Clock())
+        return await dispatch.cancel(run, contact.provider, calls, contact.limits, Clock())

@@ -13,7 +13,7 @@ from batchbench.errors import BatchbenchError, UsageError
 from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.runs import results
-from batchbench.runs.folder import run_folders
+from batchbench.runs.folder import check_prompts, run_folders
 from batchbench.runs.journal import BatchRecord
 from batchbench.runs.results import answer_files
 from batchbench.runs.view import RunView, view_run
@@ -50,6 +50,7 @@ def _explained(view: RunView, batch: BatchRecord, row: int, rep: int) -> Explana
     manifest, state = view.manifest, view.state
     if manifest is None:
         raise BatchbenchError(f"{view.manifest_folder} does not exist: compile it again")
+    check_prompts(state, view.manifest_folder, manifest)
     shard = next((shard for shard in manifest.shards if shard.first <= row < shard.first + shard.rows), None)
     if shard is None or rep != batch.rep or not _carries(batch, row):
         raise UsageError(f"batch {batch.nonce} has no row {row} with repetition {rep}")
@@ -76,11 +77,11 @@ def _answered(
     found: Explanation, view: RunView, batch: BatchRecord, rows: pl.DataFrame, probe: Probe[Params]
 ) -> Explanation:
     """The explanation with what a stored batch says about its row."""
-    row, state, folder = rows["id"][0], view.state, view.folder
+    row, folder = rows["id"][0], view.folder
     answers = pl.concat(pl.read_parquet(path, glob=False) for path in answer_files(folder, batch))
     answers = answers.filter(pl.col("id") == row)
     kept = answers.row(0, named=True) if answers.height else {}
-    rates = state.asked.rates if state.asked else None
+    rates = batch.rates
     label = None
     if answers.height:
         asked = rows.with_columns(answers.select("text", "logprobs", "outcome").get_columns())
@@ -106,5 +107,10 @@ def _raw_lines(folder: Path, batch: BatchRecord, row: int) -> list[str]:
 
 
 def _why_none(batch: BatchRecord, row: int) -> str:
+    if batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.cut_off):
+        return f"none; a limit of {batch.max_tokens} tokens cut it off, so it is asked again with the full limit"
     lost = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.missing)
+    held = batch.stored is not None and any(start <= row < stop for start, stop in batch.stored.held)
+    if held:
+        return "none; it was refused or failed, and is asked again"
     return "missing, maybe paid for" if lost else "none; the provider did not process it"

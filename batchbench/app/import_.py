@@ -29,6 +29,7 @@ class ImportedBatch(msgspec.Struct, frozen=True, kw_only=True):
     again: int  # failed for a reason other than the request itself; the next run asks them again
     quarantined: int
     cost_usd: float
+    priced: bool = True  # False: the server has no price, so the cost is 0
 
 
 def import_results(files: Sequence[Path], store: Store, voice: Voice, *, partial: bool) -> list[ImportedBatch]:
@@ -79,6 +80,7 @@ async def _import_batches(run: Run, sources: dict[str, list[Path]], partial: boo
                 again=_count(stored.again),
                 quarantined=stored.quarantined,
                 cost_usd=stored.cost / money.MILLION,
+                priced=batch.rates is None or batch.rates.priced,
             )
         )
     return imported

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import polars as pl
 
+from batchbench.analyze.labelled_answers import bound
 from batchbench.app.requests import Options, Selection, Voice, convert
 from batchbench.compile.compiler import compile
 from batchbench.compile.data_cache import load_table
@@ -17,7 +19,9 @@ from batchbench.probes import load_probe, probe_names
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers import load_provider, target
 from batchbench.providers.target import Target, changed_options, changed_params
+from batchbench.runs.folder import folder_of
 
+DEFAULT_MAX_TOKENS = 300  # of a model without a probe
 ONE_TOKEN = {"max_tokens": 1, "top_logprobs": 20}  # 20: the most alternatives that providers give
 NOT_PARAMETERS = {
     "sample_k": "a manifest always holds every item; a run asks its first N with --sample-k N",
@@ -53,16 +57,18 @@ def plan(selection: Selection, options: Options, store: Store, voice: Voice) -> 
     kinds = {name: provider_of(name) for name in selection.models}
     made = {kind: compiled(selection, store, voice, kind) for kind in dict.fromkeys(kinds.values())}
     runs = [
-        plan_run(item := made[kinds[name]][number], make_target(name, options, item.probe, item.params), options)
+        plan_run(item := made[kinds[name]][number], make_target(name, options, item.probe, item.params), options, store)
         for number in range(len(next(iter(made.values()), [])))
         for name in selection.models
     ]
-    return list({(run.compiled.folder, run.target.slug): run for run in runs}.values())
+    return list({(run.compiled.folder, run.target.canonical().slug): run for run in runs}.values())
 
 
-def plan_run(compiled: Compiled, target: Target, options: Options, weight: float = 1.0) -> PlannedRun:
+def plan_run(compiled: Compiled, target: Target, options: Options, store: Store, weight: float = 1.0) -> PlannedRun:
     """The run of compiled prompts with a target."""
     probe, manifest = compiled.probe, compiled.manifest
+    if options.max_tokens is None:
+        target = _continued(compiled, target, store)
     limit = probe.sample_k if options.sample_k is None else options.sample_k
     items = min(limit, manifest.items) if isinstance(limit, int) else manifest.items
     changed = changed_params(probe, msgspec.structs.asdict(compiled.params)) | changed_options(probe, target)
@@ -76,6 +82,38 @@ def plan_run(compiled: Compiled, target: Target, options: Options, weight: float
         rows=items * manifest.variants,
         settings=settings,
         name=" ".join(filter(None, [probe.name, settings, target.name])),
+    )
+
+
+def _continued(compiled: Compiled, target: Target, store: Store) -> Target:
+    """The target with the default limit of older versions, if a run with it exists: nothing may be bought again."""
+    probe = compiled.probe
+    if probe.earlier_max_tokens is None:
+        return target
+    longer = target.max_tokens - probe.max_tokens + probe.earlier_max_tokens
+    older = msgspec.structs.replace(target, max_tokens=longer)
+    return older if (store.cache / compiled.folder.name / older.slug).exists() else target
+
+
+def run_folder(planned: PlannedRun, store: Store) -> Path:
+    """The folder of a planned run; it may not exist yet."""
+    return folder_of(store, planned.compiled.folder.name, planned.target)
+
+
+def check_sizes(selection: Selection, options: Options, store: Store, voice: Voice) -> None:
+    """Raise UsageError if --sample-k is larger than every selected probe, before anything is compiled."""
+    if not isinstance(options.sample_k, int):
+        return
+    largest = ("", 0)
+    for probe, params in chosen(selection, provider_of(selection.models[0]) if selection.models else None):
+        sample = params.data == "sample"
+        tables = {name: load_table(store, name, sample=sample, note=voice.note)[0] for name in probe.datasets}
+        rows: int = probe.design(params, tables).select(pl.len()).collect().item()
+        if rows // probe.variants(params) >= options.sample_k:
+            return
+        largest = max(largest, (probe.name, rows // probe.variants(params)), key=lambda pair: pair[1])
+    raise UsageError(
+        f"{largest[0]} has {largest[1]:,} items, fewer than --sample-k {options.sample_k}: use --sample-k all"
     )
 
 
@@ -101,10 +139,12 @@ def compile_probe(probe: Probe[Params], params: Params, store: Store, voice: Voi
     with voice.progress(probe.name, "prompts") as report:
         folder, manifest = compile(probe, params, tables, sources, store, report)
     seconds = round(time.monotonic() - started, 3)
-    return Compiled(probe=probe, params=params, folder=folder, manifest=manifest, seconds=seconds)
+    return Compiled(probe=bound(probe, params), params=params, folder=folder, manifest=manifest, seconds=seconds)
 
 
-def make_target(name: str, options: Options, probe: Probe[Params], params: Params) -> Target:
+def make_target(
+    name: str, options: Options, probe: Probe[Params] | None = None, params: Params | None = None
+) -> Target:
     """The model called `name`, as it is asked for this probe and in the form that the parameters choose."""
     kind, model, url, emulated = target.parse(name)
     provider = load_provider(kind)
@@ -118,15 +158,22 @@ def make_target(name: str, options: Options, probe: Probe[Params], params: Param
         base_url=target.checked_url(url) if url else None,
         emulated=emulated,
         system=options.system,
-        max_tokens=options.max_tokens or probe.max_tokens,
+        max_tokens=options.max_tokens or (probe.max_tokens if probe else DEFAULT_MAX_TOKENS),
         temperature=options.temperature,
         top_p=options.top_p,
+        effort=options.effort,
+        thinking=options.thinking,
+        extra=msgspec.json.encode(options.extra, order="sorted").decode() if options.extra else "",
     )
+    thinking = made.resolved_thinking()
+    headroom = thinking.headroom if options.max_tokens is None else 0  # thinking counts against the limit
+    fields = msgspec.json.encode(thinking.fields, order="sorted").decode() if thinking.fields else ""
+    made = msgspec.structs.replace(made, max_tokens=made.max_tokens + headroom, thinking_fields=fields)
     form = getattr(params, "form", None)
     if form == "logprob":
         made = msgspec.structs.replace(made, **ONE_TOKEN)
     provider.check(made)
-    if form and probe.forms and form not in probe.forms(kind):
+    if form and probe and probe.forms and form not in probe.forms(kind):
         fitting = " or ".join(f"form={form}" for form in probe.forms(kind))
         raise UsageError(f"{probe.name} cannot be asked of {name} with form={form}: use --set {fitting}")
     return made

@@ -2,16 +2,15 @@
 
 import os
 import socket
-import time
 from pathlib import Path
 
 import msgspec
 
 from batchbench.core import money
 from batchbench.core.store import Store
-from batchbench.providers import load_provider
-from batchbench.runs.folder import run_folders
-from batchbench.runs.view import view_run
+from batchbench.errors import DataError
+from batchbench.runs.folder import unchecked_folders
+from batchbench.runs.view import BrokenRun, view_run
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +23,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     refused: int
     failed: int
+    empty: int  # replies without text
     missing: int
     in_flight: int
     todo: int  # in no batch yet
@@ -34,18 +34,24 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     live: str | None  # the process that is working on it
     unresolved: list[str]  # batches whose state only the user can find out
     emulated: bool
+    priced: bool = True  # False: the server has no price, so the amounts are 0
 
 
-def status(store: Store) -> list[RunStatus]:
-    """The status of every run."""
-    return [run_status(store, folder) for folder in run_folders(store)]
+def status(store: Store) -> list[RunStatus | BrokenRun]:
+    """The status of every run; a damaged run does not hide the others."""
+    found: list[RunStatus | BrokenRun] = []
+    for folder in unchecked_folders(store):
+        try:
+            found.append(run_status(store, folder))
+        except DataError as error:
+            found.append(BrokenRun(run=str(folder), error=str(error)))
+    return found
 
 
 def run_status(store: Store, folder: Path) -> RunStatus:
     """The status of the run in `folder`."""
     view = view_run(store, folder)
     state, counts, ends = view.state, view.row_counts(), view.outcomes()
-    window = load_provider(view.target.provider).limits.window
     budget = state.asked.budget if state.asked else None
     return RunStatus(
         run=str(folder),
@@ -55,12 +61,13 @@ def run_status(store: Store, folder: Path) -> RunStatus:
         answered=ends["answered"] + ends["truncated"],
         refused=ends["refused"] + ends["filtered"],
         failed=ends["failed"],
+        empty=ends["empty"],
         missing=counts.missing,
         in_flight=counts.in_flight,
-        todo=counts.todo,
+        todo=counts.todo + counts.cancelled,
         batches=state.batch_counts(),
         spent_usd=state.spent() / money.MILLION,
-        reserved_usd=state.reserved(time.time(), window) / money.MILLION,
+        reserved_usd=state.reserved() / money.MILLION,
         budget_usd=None if budget is None else budget / money.MILLION,
         live=_lock_holder(folder),
         unresolved=[
@@ -69,6 +76,7 @@ def run_status(store: Store, folder: Path) -> RunStatus:
             if batch.state == "unresolved"
         ],
         emulated=view.target.emulated,
+        priced=state.priced(),
     )
 
 

@@ -10,17 +10,19 @@ from batchbench.analyze.analysis import Analysis
 from batchbench.analyze.labelled_answers import label_expression
 from batchbench.app import sweep_file
 from batchbench.app.analyze import analyze_labelled, run_answers
+from batchbench.app.contact import check_needs
 from batchbench.app.estimate import CostEstimate, estimate_run
 from batchbench.app.plan import Compiled, PlannedRun, compile_probe, make_target, plan_run, provider_of
 from batchbench.app.requests import AnalysisOptions, Options, Purchase, Voice
 from batchbench.app.run import Finished, ask
+from batchbench.app.spending import check_priced, with_budget
 from batchbench.app.sweep_file import Sweep, SweepModel, SweepProbe
 from batchbench.compile.catalogue import find_dataset
 from batchbench.compile.data_cache import UnreachableError, missing_files
 from batchbench.compile.fetch import Link, Wheel
 from batchbench.core import money
 from batchbench.core.store import Store
-from batchbench.errors import InterruptedRun, UsageError
+from batchbench.errors import InterruptedRun, KeyRefusedError, UsageError
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers.target import Target
 from batchbench.report import build_report
@@ -34,6 +36,7 @@ class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     options: Options
     weight: float
+    where: str = ""  # the model's place in the file, for messages
 
 
 class PreparedSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +53,7 @@ class PreparedSweep(msgspec.Struct, frozen=True, kw_only=True):
         """The most that it may cost in real money."""
         pairs = zip(self.runs, self.estimates, strict=True)
         worst = sum((estimate.worst_usd for run, estimate in pairs if not run.target.emulated), 0.0)
-        limit = self.purchase.budget
+        limit = self.purchase.limit
         return worst if limit is None else min(worst, limit / money.MILLION)
 
 
@@ -65,15 +68,26 @@ class SweepResult(NamedTuple):
 def prepare(
     file: Path | None, purchase: Purchase, store: Store, voice: Voice, out: Path | None = None
 ) -> PreparedSweep:
-    """Check the sweep, compile its prompts, and estimate its cost. The budget of `purchase` replaces the file's."""
+    """Check the sweep, compile its prompts, and estimate its cost. The budget of `purchase` replaces the file's.
+
+    Without either, the budget of an earlier start holds.
+    """
     sweep = sweep_file.read(file) if file else sweep_file.every_probe()
     wanted = plan_sweep(sweep)
-    compiled = _compiled(wanted, store, voice, or_sample=file is None)
-    runs = [plan_run(item, run.target, run.options, run.weight) for run, item in zip(wanted, compiled, strict=True)]
-    with voice.progress("estimating"):
-        estimates = [estimate_run(run, store) for run in runs]
     if purchase.budget is None:
         purchase = msgspec.structs.replace(purchase, budget=sweep.budget)
+    for run in wanted:
+        try:
+            check_needs(run.options, store, run.target)
+            check_priced(purchase, run.options, store, run.target)
+        except (UsageError, KeyRefusedError) as error:
+            raise type(error)(f"{run.where}{error}") from None
+    compiled = _compiled(wanted, store, voice, or_sample=file is None)
+    pairs = zip(wanted, compiled, strict=True)
+    runs = [plan_run(item, run.target, run.options, store, run.weight) for run, item in pairs]
+    with voice.progress("estimating"):
+        estimates = [estimate_run(run, store) for run in runs]
+    purchase = with_budget(purchase, runs, store, voice)
     out = out or store.home / (f"{file.stem}.html" if file else "report.html")
     return PreparedSweep(runs=runs, estimates=estimates, purchase=purchase, analysis=sweep.analysis, out=out)
 
@@ -122,8 +136,14 @@ def _sweep_run(asked: SweepProbe, model: SweepModel, params: Params) -> SweepRun
         if getattr(params, "form", None) == "logprob" and "form" not in asked.chosen:
             return None
         raise UsageError(f"{model.where}{error}") from None
-    weight = asked.share * model.share
-    return SweepRun(probe=asked.probe, params=params, target=target, options=options, weight=weight)
+    return SweepRun(
+        probe=asked.probe,
+        params=params,
+        target=target,
+        options=options,
+        weight=asked.share * model.share,
+        where=model.where,
+    )
 
 
 def _compiled(wanted: Sequence[SweepRun], store: Store, voice: Voice, *, or_sample: bool) -> list[Compiled]:

@@ -25,7 +25,7 @@ from batchbench.providers import target
 EXAMPLE = """\
 # A sweep: every probe below is run with every model below. Try it with `batchbench sweep sweep.toml`.
 
-budget = 5.00             # dollars for all runs together, never exceeded; leave it out for no limit
+budget = 5.00             # dollars for all runs together, never exceeded; it stays until changed; "none": no limit
 sample_k = 500            # items of each probe, or "all"; leave it out for each probe's own number
 repetitions = 1           # how often every prompt is asked
 # replicates = 1000       # bootstrap drawings of the analysis
@@ -45,23 +45,25 @@ name = "sim:unbiased"     # a simulated model on this machine, free
 
 [[models]]
 name = "sim:stereotyping"
-temperature = [0.0, 1.0]  # also system, max_tokens, top_p; a list makes one run for each of its values
+temperature = [0.0, 1.0]  # also system, max_tokens, top_p, effort, thinking, extra; a list makes one run per value
 
 # [[models]]
-# name = "openai:gpt-4.1-mini"                   # needs OPENAI_API_KEY
+# name = "openai:gpt-6-luna"                     # needs OPENAI_API_KEY
 # share = 3
 # batch_size = 20000                             # maximum number of requests in a batch
 #
 # [[models]]
-# name = "anthropic:claude-haiku-4-5"            # needs ANTHROPIC_API_KEY
+# name = "anthropic:claude-haiku-5-5"            # needs ANTHROPIC_API_KEY
 #
 # [[models]]
 # name = "chat:my-model@http://127.0.0.1:8000/v1"  # any OpenAI-compatible server
 # price = "0.10,0.40"                            # dollars per million tokens in and out
+# timeout = 1800                                 # seconds to wait for an answer; also proxy = "URL", allow_http = true
 """
 GENERAL = ("sample_k", "repetitions")  # options for all probes, or for one
-GRID = ("system", "max_tokens", "temperature", "top_p")  # each value makes a separate run, so a list makes several runs
-SINGLE = ("price", "base_url", "batch_size")
+# Each value makes a separate run, so a list makes several runs.
+GRID = ("system", "max_tokens", "temperature", "top_p", "effort", "thinking", "extra")
+SINGLE = ("price", "base_url", "batch_size", "timeout", "proxy", "allow_http")
 TOP_KEYS = ("budget", *GENERAL, *AnalysisOptions.__struct_fields__, "probes", "models")
 PROBE_KEYS = ("name", "share", *GENERAL)
 MODEL_KEYS = ("name", "share", *SINGLE, *GRID)
@@ -100,7 +102,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     probes: list[SweepProbe]
     models: list[SweepModel]
-    budget: int | None = None  # micro-dollars
+    budget: money.Limit | None = None  # micro-dollars; None: as at the last start
     analysis: AnalysisOptions = AnalysisOptions()
 
 
@@ -138,7 +140,7 @@ class _File:
 
     def sweep(self, document: Mapping[str, object]) -> Sweep:
         self._check_keys(document, TOP_KEYS, "")
-        budget = None
+        budget: money.Limit | None = None
         if "budget" in document:
             with self._at("", "budget"):
                 budget = money.parse_budget(str(document["budget"]))
@@ -191,9 +193,9 @@ class _File:
     def _model(self, entry: Values, where: str) -> list[SweepModel]:
         name = str(entry["name"])
         with self._at(where, name):
-            _, model, _, emulated = target.parse(name)
+            dialect, model, _, emulated = target.parse(name)
             if emulated:
-                check_persona(model)
+                check_persona(model, dialect)
         self._check_keys(entry, MODEL_KEYS, where)
         single = self._options(entry, SINGLE, where)
         grid = {

@@ -6,6 +6,7 @@ that help is instant. Results go to stdout, everything else to stderr.
 
 import argparse
 import io
+import logging
 import os
 import resource
 import sys
@@ -14,8 +15,10 @@ from collections.abc import Callable, Sequence
 from batchbench import ALLOCATOR, __version__
 from batchbench.cli.commands import (
     analyze,
+    answers,
     audit,
     cancel,
+    check,
     compile,
     data,
     emulate,
@@ -25,8 +28,10 @@ from batchbench.cli.commands import (
     import_,
     prices,
     probes,
+    read,
     report,
     run,
+    salvage,
     status,
     sweep,
 )
@@ -35,7 +40,8 @@ from batchbench.cli.terminal import abandon, fail
 from batchbench.errors import BatchbenchError, InterruptedRun, UsageError, unforeseen, unknown
 
 COMMANDS = (
-    *(sweep, compile, estimate, run, cancel, status, audit, explain, analyze, report, export, import_),
+    *(sweep, check, compile, estimate, run, cancel, status, audit, salvage, explain, answers, analyze, read, report),
+    *(export, import_),
     *(probes, data, prices, emulate),
 )
 DESCRIPTION = """\
@@ -52,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.umask(0o077)  # only the user may read what is compiled, fetched and paid for
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would hold the key
     os.environ.setdefault(*ALLOCATOR)
+    logging.getLogger("asyncio").addFilter(_has_memory)
     try:
         args = parse(words)
         command: Callable[[argparse.Namespace], int] = args.run
@@ -65,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except (OSError, MemoryError) as error:
         return fail(unforeseen(error), json="--json" in words)
+
+
+def _has_memory(record: logging.LogRecord) -> bool:
+    """Whether a record is not about a lack of memory: `main` reports that in one line, without a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], MemoryError))
 
 
 def open_streams() -> None:
@@ -96,6 +108,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         command.add(commands)
     if broken := [word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)]:
         raise UsageError(f"{broken[0]!r} is not UTF-8: check the word, or the locale (LC_ALL, PYTHONUTF8)")
+    if broken := [word for word in words if "\x00" in word]:
+        raise UsageError(f"{broken[0]!r} contains a null byte")
     if words and not words[0].startswith("-") and words[0] not in commands.choices:
         raise unknown("command", words[0], commands.choices)
     return parser.parse_args(words)

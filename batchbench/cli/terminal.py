@@ -17,6 +17,7 @@ import msgspec
 
 from batchbench.core import money
 from batchbench.core.text import hide, sanitize, sanitize_json
+from batchbench.errors import InterruptedRun, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,6 +81,8 @@ def complain(errors: Sequence["BatchbenchError | None"]) -> int:
     raised = [error for error in errors if error is not None]
     for message in dict.fromkeys(map(_one_line, raised)):
         stderr(f"batchbench: {message}")
+    for note in dict.fromkeys(note for error in raised for note in getattr(error, "__notes__", [])):
+        stderr(note)
     return raised[0].exit_code if raised else 0
 
 
@@ -93,6 +96,16 @@ def fail(error: "BatchbenchError", *, json: bool) -> int:
 def _one_line(error: "BatchbenchError") -> str:
     message = " ".join(str(error).split())
     return message if len(message) <= LONGEST else f"{message[:LONGEST]} …"
+
+
+def ask_to_go_on(cost: str, options: str, details: str = "") -> None:
+    """Ask whether this may be spent; without a terminal, raise UsageError with the options that allow it."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{cost}: {options}")
+    sys.stderr.write(f"{details}{cost[0].upper()}{cost[1:]}. Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise InterruptedRun("nothing was asked")
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -250,6 +263,8 @@ class Screen:
     def _money(self, known: "Sequence[Progress]") -> str:
         spent, reserved = sum(one.spent for one in known), sum(one.reserved for one in known)
         limit = "" if self._budget is None else f" of {money.dollars(self._budget)}"
+        if not any(one.priced for one in known):
+            return "not priced"
         return f"{money.dollars(spent)} spent, {money.dollars(reserved)} reserved{limit}"
 
     def _time_left(self, known: "Sequence[Progress]") -> str:
@@ -275,7 +290,7 @@ class Screen:
             batches = ", ".join(f"{count} {state}" for state, count in progress.batches.items())
             counts = f"{progress.done:,} of {progress.rows:,}"
             state = Text("done" if self._ended[number] else batches)
-            table.add_row(name, bar, counts, state, money.dollars(progress.spent))
+            table.add_row(name, bar, counts, state, money.shown(progress.spent, priced=progress.priced))
         if hidden := order[shown:]:
             table.add_row(f"and {len(hidden)} more, {sum(self._ended[number] for number in hidden)} of them done")
         return Group(table, Text(self._line()))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -60,6 +61,12 @@ class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
         plain = msgspec.structs.replace(self, sha256="")
         return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
 
+    def prompts_digest(self) -> str:
+        """sha256 of what decides the prompts and their order; the same wherever they are compiled."""
+        texts = [(shard.first, shard.rows, shard.text_sha256) for shard in self.shards]
+        decisive = (_identity(self), self.items, self.variants, texts)
+        return hashlib.sha256(msgspec.json.encode(decisive, order="deterministic")).hexdigest()
+
     @property
     def sample_data(self) -> bool:
         """Whether any data set is our stand-in; every output then shows a stamp."""
@@ -68,9 +75,13 @@ class Manifest(Identity, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def folder_of(store: Store, identity: Identity) -> Path:
     """The folder of the manifest with this identity: the probe's name and the digest of the identity."""
-    plain = Identity(**{name: getattr(identity, name) for name in Identity.__struct_fields__})
-    digest = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode(_identity(identity), order="deterministic")).hexdigest()
     return store.manifests / f"{identity.probe}-{digest[:8]}"
+
+
+def _identity(manifest: Identity) -> Identity:
+    """The identity of a manifest, without its other fields."""
+    return Identity(**{name: getattr(manifest, name) for name in Identity.__struct_fields__})
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -123,6 +134,18 @@ def _prompt_bytes(files: tuple[Path, ...], rows: int) -> PromptBytes:
     size = pl.col("prompt").str.len_bytes()
     asked = pl.scan_parquet(list(files), glob=False).filter(pl.col("id") < rows)
     return PromptBytes(*asked.select(mean=size.mean(), longest=size.max()).collect().row(0))
+
+
+def sizes_of(folder: Path, manifest: Manifest, ranges: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """The id of every row of ranges, which are sorted, and the bytes of its prompt."""
+    found = [pl.DataFrame(schema={"id": pl.UInt32, "bytes": pl.UInt32})]
+    for shard in manifest.shards:
+        parts = [(max(start - shard.first, 0), min(stop - shard.first, shard.rows)) for start, stop in ranges]
+        if parts := [(start, stop) for start, stop in parts if start < stop]:
+            columns = [pl.col("id").cast(pl.UInt32), pl.col("prompt").str.len_bytes().cast(pl.UInt32).alias("bytes")]
+            sizes = pl.scan_parquet(folder / shard.file, glob=False).select(columns).collect()
+            found += [sizes[start:stop] for start, stop in parts]
+    return pl.concat(found)
 
 
 class _Head(msgspec.Struct):

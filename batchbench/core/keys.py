@@ -2,6 +2,7 @@
 
 import os
 from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
 from batchbench.core.text import HIDDEN, SUFFIX, hide_key
 
@@ -30,6 +31,13 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key must not be stored")
+
+
+def url_secrets(url: str) -> list[Secret]:
+    """What messages must not show of a URL with a password."""
+    parts = urlsplit(url)
+    password = unquote(parts.password or "")
+    return [Secret(f"{unquote(parts.username or '')}:{password}"), Secret(password)] if password else []
 
 
 def environment() -> dict[str, str]:

@@ -115,7 +115,7 @@ def check_links(folder: Path) -> None:
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             if os.path.islink(path := os.path.join(parent, name)):
-                raise DataError(f"{path} is a link: put the file itself there, or move the folder away")
+                raise _link(path)
 
 
 @contextmanager
@@ -128,7 +128,13 @@ def reading(path: Path) -> Iterator[BinaryIO]:
                 raise DataError(f"{path} is not a regular file: restore it from a backup")
             yield file
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link(path) from None
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _link(path: str | Path) -> DataError:
+    return DataError(f"{path} is a link: put the file itself there, or move the folder away")
 
 
 def content(path: Path) -> bytes:

@@ -9,22 +9,22 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
-from anyio import to_thread
 
-from batchbench.core.clock import Clock
 from batchbench.dispatch.budget import Account, Budget, Plan, Progress
 from batchbench.dispatch.by_file import export, import_results, nonces
+from batchbench.dispatch.cancel import Cancelled, cancel
 from batchbench.dispatch.collect import collect
 from batchbench.dispatch.late_answers import recheck_missing
-from batchbench.dispatch.reconcile import find_copies, poll, reconcile, resolve, stop_batch, stop_copies, unresolved
+from batchbench.dispatch.learning import measure_earlier
+from batchbench.dispatch.reconcile import find_copies, poll, reconcile, stop_copies, unresolved
+from batchbench.dispatch.recover import discard, recover
 from batchbench.dispatch.state import Dispatch, waiting_for
 from batchbench.dispatch.submit import run_all, submit_some
 from batchbench.providers.interface import Calls, Provider
-from batchbench.runs.events import Cancelling
-from batchbench.runs.folder import Run
+from batchbench.transport.spool import BatchSpool
 
-__all__ = ["Account", "Budget", "Plan", "Progress"]
-__all__ += ["cancel", "dispatch", "export", "import_results", "nonces", "resolve"]
+__all__ = ["Account", "Budget", "Cancelled", "Plan", "Progress"]
+__all__ += ["cancel", "discard", "dispatch", "export", "import_results", "nonces"]
 
 
 async def dispatch(
@@ -52,10 +52,12 @@ async def dispatch(
 async def _rounds(dispatch: Dispatch) -> None:
     account, state, limits = dispatch.account, dispatch.run.state, dispatch.limits
     await account.begin()
+    await recover(dispatch)
     if state.duplicates:
         await stop_copies(dispatch)
     if any(batch.stored and batch.stored.missing for batch in state.batches.values()):
         await recheck_missing(dispatch)
+    await measure_earlier(account)
     pause = limits.poll[0]
     while True:
         dispatch.report(dispatch.progress())
@@ -65,25 +67,18 @@ async def _rounds(dispatch: Dispatch) -> None:
         steps = [partial(collect, dispatch, batch, remote) for batch, remote in ended]
         dispatch.stop = await run_all(steps, dispatch.queue.reading) or dispatch.stop
         submitted = False
-        if dispatch.stop is None:
+        if dispatch.stop is None and not dispatch.plan.collect:
             submitted, dispatch.stop = await submit_some(dispatch)
-        if dispatch.stop is not None:
+        buys_no_more = dispatch.stop is not None or dispatch.plan.collect
+        if buys_no_more:
             account.phase = "collecting"
-        if (dispatch.stop is not None or not account.unasked) and not state.pending():
+        if (buys_no_more or not account.unasked) and not state.pending():
             await find_copies(dispatch)
             return
         busy = submitted or bool(ended)
-        if dispatch.plan.detach and not busy:
+        unfinished_here = dispatch.plan.collect and isinstance(dispatch.calls, BatchSpool)  # its calls are not made
+        if (dispatch.plan.detach or unfinished_here) and not busy:
             return
         pause = limits.poll[0] if busy else min(pause * 1.5, limits.poll[1])
         if not busy:
             await dispatch.pause(pause, waiting_for(dispatch))
-
-
-async def cancel(run: Run, provider: Provider, calls: Calls, clock: Clock) -> int:
-    """Ask the provider to cancel every running batch of the run; returns their number."""
-    running = [batch for batch in run.state.open() if batch.state == "created" and batch.remote]
-    for batch in running:
-        await to_thread.run_sync(run.append, Cancelling(at=clock.now(), nonce=batch.nonce))
-        await stop_batch(provider, calls, batch.remote or "")
-    return len(running)

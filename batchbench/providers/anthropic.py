@@ -1,31 +1,49 @@
 """Anthropic's Message Batches: one call sends all requests, one file has all results."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
 from batchbench.errors import UsageError
-from batchbench.providers.interface import Http, Limits, Line, Problem, Provider, Remote, Verdict, decoded, paged
-from batchbench.providers.target import Target
+from batchbench.providers import families
+from batchbench.providers.anthropic_results import decode, decode_reply, problem, verdict
+from batchbench.providers.anthropic_wire import Batch, Capabilities, Model
+from batchbench.providers.interface import (
+    Http,
+    Limits,
+    Line,
+    ModelInfo,
+    Order,
+    Provider,
+    Remote,
+    decoded,
+    decoded_loosely,
+    paged,
+)
+from batchbench.providers.lenient import lenient
+from batchbench.providers.target import OWN_ADDRESSES, Target, with_extra
+
+__all__ = ["PROVIDER", "check", "decode", "encoder", "problem", "read", "verdict"]
 
 PATH = "/v1/messages/batches"
 VERSION = "2023-06-01"  # with this version, older models accept sampling parameters
-# Families that accept temperature and top_p; the others accept only the defaults.
-SAMPLED = ("claude-3", "claude-haiku-4", "claude-sonnet-4", "claude-opus-4")
-UNSAMPLED = ("claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-7", "claude-sonnet-4-8")
-PERMANENT = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")  # types of errors
 
 
 def check(target: Target) -> None:
     """Refuse parameters that the API or the model does not accept."""
     if target.top_logprobs is not None:
         raise UsageError("anthropic gives no log-probabilities: use another provider or another form of the probe")
-    sampled = target.model.startswith(SAMPLED) and not target.model.startswith(UNSAMPLED)
+    family, thinking = families.find("anthropic", target.model), target.resolved_thinking()
+    known_to_refuse = not family.sampling and not (target.emulated and not family.pattern)
     for name in ("temperature", "top_p"):
-        if getattr(target, name) is not None and not sampled and not target.emulated:
-            raise UsageError(f"anthropic:{target.model} takes no {name}: leave it out")
+        if getattr(target, name) is not None and (known_to_refuse or thinking.effort):
+            while_thinking = "" if known_to_refuse else " while it thinks"
+            raise UsageError(f"anthropic:{target.model} takes no {name}{while_thinking}: leave it out")
+    if "budget_tokens" in str(thinking.fields) and target.max_tokens <= families.BUDGET:
+        raise UsageError(f"anthropic:{target.model} needs --max-tokens above {families.BUDGET:,} to think: raise it")
+    _around_prompt(target)
 
 
 def encoder(target: Target) -> Callable[[str, str], bytes]:
@@ -45,29 +63,31 @@ def _around_prompt(target: Target) -> tuple[bytes, bytes]:
     parameters: dict[str, object] = {"model": target.model, "max_tokens": target.max_tokens}
     optional = {"system": target.system, "temperature": target.temperature, "top_p": target.top_p}
     parameters |= {name: value for name, value in optional.items() if value is not None}
-    whole = {**parameters, "messages": [{"role": "user", "content": "\0"}]}
+    body = with_extra(parameters, target, "thinking")
+    whole = {**body, "messages": [{"role": "user", "content": "\0"}]}
     head, _, tail = msgspec.json.encode(whole).rpartition(b'"\\u0000"')  # the prompt is last
     return head, tail
 
 
-async def create(http: Http, nonce: str, file: str | None, requests: Sequence[bytes]) -> Remote:  # noqa: ARG001
+async def create(http: Http, order: Order) -> Remote:
     """Buy the batch; only the ids of its requests show later that it is ours."""
     parts = [b'{"requests":[']
-    for request in requests:
+    for request in order.requests:
         parts += [request, b","]
     parts[-1] = b"]}"
-    return read(await http.once(PATH, parts))
+    return read(await http.once(PATH, parts), http.base_url)
 
 
 async def get(http: Http, batch: str) -> Remote:
     """Read one batch."""
-    return read(await http.get(f"{PATH}/{batch}"))
+    return read(await http.get(f"{PATH}/{batch}"), http.base_url)
 
 
-def read(content: bytes) -> Remote:
-    """Decode a batch object."""
-    batch = decoded(content, _Batch)
+def read(content: bytes, base_url: str = "") -> Remote:
+    """Decode a batch object that came from `base_url`."""
+    batch = decoded_loosely(content, Batch)
     counts = batch.request_counts
+    own_path = f"{PATH}/{batch.id}/results"
     status = batch.processing_status.lower()
     ended = status == "ended"
     return Remote(
@@ -76,16 +96,32 @@ def read(content: bytes) -> Remote:
         provider_status=status,
         created=batch.created_at.timestamp(),
         expires=batch.expires_at.timestamp() if batch.expires_at else None,
-        total=counts.total,
-        done=counts.total - counts.processing,
-        # We build the path ourselves instead of using `results_url`: a reply must not choose where the key is sent.
-        parts=[("results", f"{PATH}/{batch.id}/results")] if ended else [],
+        total=counts.total if counts else None,
+        done=counts.total - (counts.processing or 0) if counts else None,
+        parts=[("results", _path_of(batch.results_url, base_url) or own_path)] if ended else [],
     )
+
+
+def _path_of(url: str | None, base_url: str) -> str | None:
+    """The part of a URL after the base URL; None if it is elsewhere: a reply must not choose where the key is sent."""
+    try:
+        there, base = urlsplit(url or ""), urlsplit(base_url)
+        same = (there.scheme, there.hostname, _port(there)) == (base.scheme, base.hostname, _port(base))
+    except ValueError:
+        return None
+    if not base.hostname or not same or not there.path.startswith(f"{base.path}/") or not there.path.isascii():
+        return None
+    path = there.path.removeprefix(base.path)
+    return f"{path}?{there.query}" if there.query else path
+
+
+def _port(parts: SplitResult) -> int | None:
+    return parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 async def listing(http: Http, since: float) -> list[Remote]:
     """Every batch of the workspace created since then, newest first, a thousand per page."""
-    return await paged(http, PATH, 1000, "after_id", since, read)
+    return await paged(http, PATH, 1000, "after_id", since, partial(read, base_url=http.base_url))
 
 
 async def cancel(http: Http, batch: str) -> None:
@@ -97,160 +133,36 @@ async def ask(http: Http, target: Target, prompt: str) -> Line:
     """Ask one question, without a batch."""
     head, tail = _around_prompt(target)
     answer = await http.once("/v1/messages", head + msgspec.json.encode(prompt) + tail)
-    return _message("", decoded(answer, _Message))
+    return decode_reply(answer)
 
 
-def decode(lines: bytes) -> list[Line]:
-    """Decode result lines."""
-    return [_line(entry) for entry in _decode_entries(lines)]
-
-
-def _line(entry: "_Entry") -> Line:
-    result = entry.result
-    message = result.message
-    if message is not None and result.type == "succeeded":
-        return _message(entry.custom_id, message)
-    if result.type == "errored" and result.error is not None:
-        error = result.error.error
-        permanent = error.type in PERMANENT
-        unpaid = "credit balance" in (error.message or "")  # its type is invalid_request_error, but the request is fine
-        return Line(entry.custom_id, "failed", error=f"{error.type}: {error.message}", again=unpaid or not permanent)
-    if result.type in ("expired", "canceled"):
-        return Line(entry.custom_id, "failed", error=result.type, again=True)
-    raise msgspec.ValidationError(f"a result of unknown type {result.type!r}")
-
-
-def _message(custom_id: str, answer: "_Message") -> Line:
-    blocks = [_Block("text", answer.content)] if isinstance(answer.content, str) else answer.content
-    texts = [block.text for block in blocks if block.type == "text"]
-    usage = answer.usage
-    reason = answer.stop_reason
-    outcome: str
-    if reason == "refusal":
-        outcome = "refused"
-    elif reason in ("max_tokens", "model_context_window_exceeded"):
-        outcome = "truncated"
-    else:
-        outcome = "answered" if texts else "failed"
-    read = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens if usage else 0
-    written = usage.output_tokens if usage else 0
-    return Line(
-        id=custom_id,
-        outcome=outcome,  # type: ignore[arg-type]
-        text="".join(texts) if texts else None,
-        finish=reason,
-        input_tokens=read,
-        output_tokens=written,
-        model=answer.model,
-        error="no text in the answer" if outcome == "failed" else None,
-        usage=usage is not None and read >= 0 and written >= 0,
+async def describe(http: Http, target: Target) -> ModelInfo:
+    """What the provider tells about a model."""
+    model = lenient(decoded(await http.get(f"/v1/models/{quote(target.model, safe='')}"), dict), Model)
+    able = model.capabilities or Capabilities()
+    types = able.thinking.types if able.thinking else None
+    return ModelInfo(
+        id=model.id or target.model,
+        retires=model.retires_at[:10] if model.retires_at else None,
+        batch=able.batch.supported if able.batch else None,
+        thinking=_supported(types),
+        efforts=_supported(able.effort),
+        max_output_tokens=model.max_tokens,
     )
 
 
-def problem(status: int, content: bytes) -> Problem:
-    """Decode an error reply, in any format."""
-    try:
-        error = decoded(content, _Failure).error
-    except msgspec.DecodeError:
-        return Problem(status=status, message=content[:200].decode(errors="replace"), in_format=False)
-    code = (error.details or _Details()).error_code or ""
-    return Problem(status=status, type=error.type or "", code=code, message=error.message or "")
+def _supported(options: dict[str, object] | None) -> list[str] | None:
+    """The names of the supported options."""
+    if options is None:
+        return None
+    return [name for name, value in options.items() if isinstance(value, dict) and value.get("supported") is True]
 
-
-def verdict(problem: Problem) -> Verdict:
-    """What to do about an error reply."""
-    if problem.code == "enforced_spend_limit_reached" or "API usage limits" in problem.message:
-        return "fatal"
-    if problem.status in (401, 402, 403) or (problem.status == 404 and problem.message.startswith("model:")):
-        return "fatal"
-    if problem.status == 413:
-        return "split"
-    if problem.status == 429 and "queue" in problem.message.lower():
-        return "slot"
-    if problem.status in (408, 409, 429) or problem.status >= 500:
-        return "retry"
-    if problem.status == 400 and (not problem.in_format or "not valid JSON" in problem.message):
-        return "garbled"  # our requests are valid JSON
-    return "refused"
-
-
-# -- wire format ----------------------------------------------------------------------------------------------
-
-
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]  # must have a time zone
-
-
-class _Counts(msgspec.Struct):
-    processing: int = 0
-    succeeded: int = 0
-    errored: int = 0
-    canceled: int = 0
-    expired: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.processing + self.succeeded + self.errored + self.canceled + self.expired
-
-
-class _Batch(msgspec.Struct):
-    id: str
-    processing_status: str
-    created_at: Moment
-    expires_at: Moment | None = None
-    request_counts: _Counts = msgspec.field(default_factory=_Counts)
-
-
-class _Block(msgspec.Struct, gc=False):
-    type: str
-    text: str = ""
-
-
-class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
-
-
-class _Message(msgspec.Struct, gc=False):
-    content: list[_Block] | str
-    model: str | None = None
-    stop_reason: str | None = None
-    usage: _Usage | None = None
-
-
-class _Details(msgspec.Struct):
-    error_code: str | None = None
-
-
-class _Error(msgspec.Struct):
-    type: str | None = None
-    message: str | None = None
-    details: _Details | None = None
-
-
-class _Failure(msgspec.Struct):
-    error: _Error
-
-
-class _Result(msgspec.Struct, gc=False):
-    type: str
-    message: _Message | None = None
-    error: _Failure | None = None
-
-
-class _Entry(msgspec.Struct, gc=False):
-    custom_id: str
-    result: _Result
-
-
-_decode_entries = msgspec.json.Decoder(_Entry).decode_lines
 
 PROVIDER = Provider(
     name="anthropic",
     key_variable="ANTHROPIC_API_KEY",
     url_variable="ANTHROPIC_BASE_URL",
-    base_url="https://api.anthropic.com",
+    base_url=OWN_ADDRESSES["anthropic"],
     limits=Limits(requests=50_000, bytes=250_000_000, open_batches=50, queued_requests=100_000),
     headers=lambda key: {"x-api-key": key, "anthropic-version": VERSION},
     check=check,
@@ -265,5 +177,8 @@ PROVIDER = Provider(
     decode=decode,
     problem=problem,
     verdict=verdict,
+    describe=describe,
+    result_line='{"custom_id": "ID", "result": {"type": "succeeded", "message": {"content": [...], "usage": {}}}}',
+    result_fields=("result",),
     names_batches=False,
 )

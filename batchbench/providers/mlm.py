@@ -9,13 +9,13 @@ import msgspec
 from batchbench.errors import UsageError
 from batchbench.providers import openai
 from batchbench.providers.interface import Limits
-from batchbench.providers.target import Target
+from batchbench.providers.target import LATER_FIELDS, Target
 
 
 def check(target: Target) -> None:
     """Refuse parameters that do not change the answers: they would only start another run with the same answers."""
-    for name in ("system", "temperature", "top_p", "top_logprobs", "base_url"):
-        if getattr(target, name) is not None:
+    for name in ("system", "temperature", "top_p", "top_logprobs", "base_url", *LATER_FIELDS):
+        if getattr(target, name) not in (None, ""):
             raise UsageError(f"mlm:{target.model} fills in masked words and takes no {name}: leave it out")
 
 
@@ -28,4 +28,5 @@ PROVIDER = msgspec.structs.replace(
     limits=Limits(requests=5_000, bytes=200_000_000, open_batches=1, settle=0, poll=(0.2, 2.0)),
     headers=lambda _: {},
     check=check,
+    describe=None,
 )

@@ -1,5 +1,6 @@
 """Prices per model: a dated snapshot, generated from genai-prices. A price that is not in it is not guessed."""
 
+import difflib
 import re
 from importlib import resources
 from importlib.metadata import version
@@ -9,7 +10,9 @@ import msgspec
 
 from batchbench.core.money import Price, Rate
 from batchbench.errors import DataError, UsageError
+from batchbench.providers.families import unaskable
 
+PACKAGE = "genai-prices"
 EMULATOR = Price(input=75_000, output=300_000, source="emulator")  # what `batchbench emulate` bills by default
 
 
@@ -23,7 +26,7 @@ class ModelPrices(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The price table, with its source and date."""
+    """The price table, with its source and the date on which it was read; the prices in it may be older."""
 
     source: str
     date: str
@@ -51,33 +54,57 @@ def find(table: Snapshot, provider: str, model: str) -> ModelPrices | None:
 def batch_price(table: Snapshot, provider: str, model: str) -> Price:
     """The batch price of a model; raises UsageError if it is not known."""
     row = find(table, provider, model)
+    advice = "pass --price IN,OUT in dollars per million tokens"
     if row is None:
-        raise UsageError(f"no price is known for {provider}:{model}: pass --price IN,OUT in dollars per million tokens")
+        close = difflib.get_close_matches(model.lower(), known_models(table, provider), n=1)
+        hint = f"did you mean {provider}:{close[0]}? If not, {advice}" if close else advice
+        raise UsageError(f"no price is known for {provider}:{model}: {hint}")
     if row.batch_input is None or row.batch_output is None:
-        raise UsageError(f"{provider}:{model} has no batch price: pass --price IN,OUT in dollars per million tokens")
-    return Price(input=row.batch_input, output=row.batch_output, source=f"{table.source}, {table.date}")
+        raise UsageError(f"{provider}:{model} has no batch price: {advice}")
+    return Price(input=row.batch_input, output=row.batch_output, source=f"{table.source}, read {table.date}")
+
+
+def known_models(table: Snapshot, provider: str) -> list[str]:
+    """The models of a provider that can be asked in a batch."""
+    askable = []
+    for name, row in table.models.items():
+        owner, _, model = name.partition(":")
+        if owner == provider and row.batch_input is not None and unaskable(provider, model) is None:
+            askable.append(model)
+    return askable
 
 
 def single_call_price(table: Snapshot, provider: str, model: str) -> Price | None:
     """The price of single calls; None if it is not known."""
     row = find(table, provider, model)
-    return Price(input=row.input, output=row.output, source=f"{table.source}, {table.date}") if row else None
+    return Price(input=row.input, output=row.output, source=f"{table.source}, read {table.date}") if row else None
 
 
-def generate(date: str) -> Snapshot:
-    """The price table of the installed version of genai-prices."""
+def named_price(table: Snapshot, model: str) -> Price | None:
+    """The price of single calls of a model with this name at any provider; None if no provider has one."""
+    found = (single_call_price(table, provider, model) for provider in ("openai", "anthropic"))
+    return next(filter(None, found), None)
+
+
+def generate(date: str, known: Snapshot) -> Snapshot:
+    """The price table of the installed version of genai-prices; raises UsageError if `known` is newer.
+
+    The same version has the same prices, so it keeps the date on which it was first read.
+    """
     try:
         from genai_prices import Usage, calc_price, data_snapshot
     except ImportError:
-        raise UsageError("new prices come from the package genai-prices: pip install genai-prices") from None
+        raise UsageError(f"new prices come from the package {PACKAGE}: pip install -U {PACKAGE}") from None
 
+    source = f"{PACKAGE} {version(PACKAGE)}"
+    read = date_read(source, date, known)
     models: dict[str, ModelPrices] = {}
     for provider in data_snapshot.get_snapshot().providers:
         if provider.id not in ("openai", "anthropic"):
             continue
         for model in provider.models:
-            if model.id.startswith("ft:"):
-                continue  # a family of models, not a model
+            if model.id.startswith("ft:") or unaskable(provider.id, model.id):
+                continue  # a family of models, or nothing that can be asked
             usage = Usage(input_tokens=1000, output_tokens=1000)  # more might be priced as a long prompt
             single = calc_price(usage, model.id, provider_id=provider.id)
             row = ModelPrices(int(single.input_price * 1_000_000_000), int(single.output_price * 1_000_000_000))
@@ -88,4 +115,17 @@ def generate(date: str) -> Snapshot:
                 row = ModelPrices(row.input, row.output, *amounts)
             models[f"{provider.id}:{model.id}"] = row
     priced = {name: row for name, row in sorted(models.items()) if row.input or row.output}
-    return Snapshot(f"genai-prices {version('genai-prices')}", date, priced)
+    return Snapshot(source, read, priced)
+
+
+def date_read(source: str, today: str, known: Snapshot) -> str:
+    """The day on which prices of this source were first read; raises UsageError if the known prices are newer."""
+    if source == known.source:
+        return known.date
+    if _version(source) < _version(known.source):
+        raise UsageError(f"{source} is older than the prices in use ({known.source}): pip install -U {PACKAGE}")
+    return today
+
+
+def _version(source: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", source)]

@@ -16,7 +16,11 @@ TITLE = "batchbench report"
 
 def build_report(store: Store, analyses: Sequence[Path], out: Path, *, title: str = TITLE) -> Path:
     """Write the report about these analysed runs to `out`, and its tables and figures into the folder beside it."""
-    runs = gather.read(store, analyses)
+    return write_page(store, gather.read(store, analyses), out, title=title)
+
+
+def write_page(store: Store, runs: Sequence[gather.AnalysedRun], out: Path, *, title: str = TITLE) -> Path:
+    """Write the report about these runs, which `gather.arrange` has named."""
     columns = list(dict.fromkeys(run.column for run in runs))
     sections = [probe_section.section([run for run in runs if run.column == column]) for column in columns]
     data = tables.data_tables(runs)

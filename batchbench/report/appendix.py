@@ -5,6 +5,7 @@ import gzip
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from batchbench.analyze.readings import MIN_READABLE, MIN_READABLE_IN_GROUP
 from batchbench.core import money
 from batchbench.report.draw import breakable, cell, head, stamped, table, table_row
 from batchbench.report.formats import NOTHING, day, listed, percent
@@ -14,7 +15,7 @@ from batchbench.report.overview import models
 from batchbench.report.tables import Table, as_csv
 
 SAFE = "!$()*+,-./:;=?@[]^_`{|}~"  # characters that need no escape in a data URL, besides letters and digits
-KINDS = ("refused", "filtered", "truncated", "failed", "absent")
+KINDS = ("refused", "filtered", "truncated", "empty", "failed", "absent")
 
 
 def came_back(runs: Sequence[AnalysedRun]) -> Markup:
@@ -26,7 +27,8 @@ def came_back(runs: Sequence[AnalysedRun]) -> Markup:
     ]
     readable = table(
         "Readable answers by model and probe",
-        "Share of requests with a readable answer. Blue: readable; yellow: not readable; red: no answer.",
+        "Share of requests with a readable answer, by the reference reading. Blue: readable; yellow: not readable; "
+        "red: no answer.",
         head("Model", *(breakable(column) for column in columns), text_columns=1 + len(columns)),
         tag("tbody", *rows),
         class_="sortable",
@@ -40,7 +42,7 @@ def came_back(runs: Sequence[AnalysedRun]) -> Markup:
             "than for another, this is a result too, and the metrics of that probe need careful interpretation.",
         ),
         readable,
-        tag("details", tag("summary", "Refused, filtered, cut short, failed"), _kinds(runs)),
+        tag("details", tag("summary", "Refused, filtered, cut short, empty, failed"), _kinds(runs)),
         id="missing",
     )
 
@@ -71,7 +73,7 @@ def _kinds(runs: Sequence[AnalysedRun]) -> Markup:
         unread = asked - run.analysis.coverage.detected - sums[-1] - sums[-2]
         shares = [cell(percent(part, asked, 1)) for part in (*sums, unread)]
         rows.append(table_row(run.model, tag("td", breakable(run.column)), cell(f"{asked:,}"), *shares))
-    names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Failed", "Not back", "Unreadable")
+    names = ("Model", "Probe", "Asked", "Refused", "Filtered", "Cut short", "Empty", "Failed", "Not back", "Unreadable")
     return table(
         "Outcomes of the requests",
         "Shares of all requests. A refused or cut answer can still be readable.",
@@ -122,9 +124,11 @@ def costs(runs: Sequence[AnalysedRun]) -> Markup:
 
 
 def _spent(known: Sequence[tuple[AnalysedRun, Cost]]) -> list[str]:
-    real = [cost.spent for run, cost in known if not run.analysis.origin.emulated]
+    real = [cost.spent for run, cost in known if cost.priced and not run.analysis.origin.emulated]
     emulated = [cost.spent for run, cost in known if run.analysis.origin.emulated]
     texts = [f"{_dollars(sum(real))} were spent. "] if real else []
+    if not all(cost.priced for _, cost in known):
+        texts.append("Servers without a price are not counted. ")
     if emulated:
         texts.append(f"Simulated models would have cost {_dollars(sum(emulated))}; no money was spent on them. ")
     return [
@@ -136,12 +140,18 @@ def _spent(known: Sequence[tuple[AnalysedRun, Cost]]) -> list[str]:
 
 def _amounts(costs: Sequence[Cost]) -> list[Markup]:
     answers, spent = sum(cost.answers for cost in costs), sum(cost.spent for cost in costs)
+    if not any(cost.priced for cost in costs):
+        return [cell(f"{answers:,}"), *[cell("not priced")] * 4]
     estimates = [cost.estimated for cost in costs if cost.estimated is not None]
     estimated = _dollars(sum(estimates)) if len(estimates) == len(costs) else NOTHING
     per_thousand = f"${spent / money.MILLION / answers * 1000:.4f}" if answers else NOTHING
-    prices = {f"${cost.input / money.MILLION:g} / ${cost.output / money.MILLION:g}" for cost in costs}
-    price = prices.pop() if len(prices) == 1 else "several"
+    prices = {(cost.input, cost.output) for cost in costs}
+    price = " / ".join(_rate(rate) for rate in prices.pop()) if len(prices) == 1 else "several"
     return [cell(f"{answers:,}"), cell(estimated), cell(_dollars(spent)), cell(per_thousand), cell(price)]
+
+
+def _rate(rate: int | None) -> str:
+    return "several" if rate is None else f"${rate / money.MILLION:g}"
 
 
 def _dollars(micro: int) -> str:
@@ -152,6 +162,7 @@ def method(runs: Sequence[AnalysedRun]) -> Markup:
     """How the numbers were computed, and from which runs."""
     replicates = sorted({f"{run.analysis.replicates:,}" for run in runs})
     seeds = sorted({str(run.analysis.seed) for run in runs})
+    read = sorted({f"{one.kind} {one.name} ({one.sha256[:16]})" for run in runs for one in run.analysis.readings})
     software = sorted({f"{name} {version}" for r in runs for name, version in r.analysis.software.items()})
     run_table = table(
         "Runs",
@@ -178,7 +189,14 @@ def method(runs: Sequence[AnalysedRun]) -> Markup:
             "Metrics that are the largest of several differences, or have no sign, are never below zero, and small "
             "samples overstate them. No interval covers how a probe was worded: another wording is another probe.",
         ),
-        tag("p", f"Software: {listed(software)}.", class_="quiet"),
+        tag(
+            "p",
+            "The reference reading gives each answer the label that published code gives it. The careful reading "
+            "removes reasoning first; in doubt it gives no label. Each reading has its own metrics and marks. A "
+            f"reading gives no mark below {MIN_READABLE:.0%} readable answers, or below {MIN_READABLE_IN_GROUP:.0%} in "
+            "one of the compared groups. The names of the careful reading's metrics begin with careful_.",
+        ),
+        tag("p", f"Software: {listed(software)}. Readings: {listed(read)}.", class_="quiet"),
         tag("details", tag("summary", f"Runs ({len(runs)})"), run_table, data_print=True),
         id="method",
     )

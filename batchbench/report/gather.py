@@ -1,6 +1,7 @@
 """IO: read everything a report shows about a run, from the files of the run's folder only."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,19 +9,20 @@ import msgspec
 import polars as pl
 
 from batchbench.analyze.analysis import FORMAT, Analysis, MetricEstimate
+from batchbench.analyze.human_check import HumanCheck, read_human_check, sentences
 from batchbench.compile.manifest import Manifest, Source, read_manifest
 from batchbench.core import money
-from batchbench.core.store import POLARS_ERRORS, Store
+from batchbench.core.money import Price
+from batchbench.core.store import POLARS_ERRORS, Store, check_links
 from batchbench.errors import DataError, UsageError
 from batchbench.probes import load_probe
 from batchbench.probes.kit.probe import Params, Probe
 from batchbench.providers.target import Target, changed_options, changed_params
 from batchbench.report.shares import Groups, groups
 from batchbench.runs import events, journal
-from batchbench.runs.folder import read_journal, read_run, run_folders
+from batchbench.runs.folder import read_journal, read_run, unchecked_folders
 from batchbench.runs.journal import RunState
 
-NO_VALUE = MetricEstimate(estimate=None, se=None, low=None, high=None, compat_low=None, compat_high=None, mark=None)
 DATED_EVENTS = (events.Intent, events.Stored)  # the first and the last of them give a run's dates
 
 
@@ -31,9 +33,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     spent: int
     budget: int | None
     answers: int
-    input: int  # price per million tokens
-    output: int
+    input: int | None  # price per million tokens; None if the batches were bought at several prices
+    output: int | None
     source: str  # of the prices, with their date
+    priced: bool = True  # False: the server has no price, so the amounts are 0
 
     @property
     def per_thousand(self) -> float | None:
@@ -51,7 +54,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     first: float | None = None  # time of the first batch's intent, in seconds since 1970
     last: float | None = None  # time of the last intent or stored answers
     data: dict[str, Source] = {}
-    outdated: bool = False  # answers were stored after the analysis
+    outdated: bool = False  # answers were stored, or read again, after the analysis
 
 
 class AnalysedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,26 +67,44 @@ class AnalysedRun(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[Groups]  # one for each view of the probe
     cost: Cost | None
     provenance: Provenance
+    check: HumanCheck | None = None  # how people judge the readings of this run
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known about this run, in sentences."""
+        return [*self.analysis.notes, *(sentences(self.check, self.analysis.origin.rereads) if self.check else [])]
 
     @property
     def stamps(self) -> list[str]:
         """The warnings that have to be shown beside every number of this run."""
-        return [*self.analysis.stamps, *(["OUTDATED: answers have come since"] if self.provenance.outdated else [])]
+        return [
+            *self.analysis.stamps,
+            *(["OUTDATED: answers have come since"] if self.provenance.outdated else []),
+        ]
 
     def value(self, metric: str) -> MetricEstimate | None:
-        """A metric as it is shown: without readable answers it has no value, although a sum over no answers is 0."""
-        estimate = self.analysis.metrics.get(metric)
-        return estimate if estimate is None or self.analysis.coverage.detected else NO_VALUE
+        """A metric as it is shown; its mark may be `A / D`, by the reference reading and by the careful reading."""
+        return self.analysis.shown(metric)
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the readings give different marks, or differ on many answers."""
+        agreed = self.analysis.reading_agreement
+        return bool(agreed and agreed.low) or any("/" in mark for mark in self.analysis.marks.values())
 
 
 def analysed(store: Store) -> list[Path]:
-    """The folders of all analysed runs."""
-    return [folder for folder in run_folders(store) if (folder / "metrics.json").is_file()]
+    """The folders of all analysed runs, also of damaged ones."""
+    return [folder for folder in unchecked_folders(store) if (folder / "metrics.json").is_file()]
 
 
 def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
     """The runs in these folders, real models before emulated ones; runs with equal names get a digest appended."""
-    runs = [_read(store, folder) for folder in dict.fromkeys(folders)]
+    return arrange([read_one(store, folder) for folder in dict.fromkeys(folders)])
+
+
+def arrange(runs: Sequence[AnalysedRun]) -> list[AnalysedRun]:
+    """The runs in the order of the page, under names that differ."""
     if not runs:
         raise UsageError("nothing has been analysed yet: `batchbench run`, then `batchbench analyze`")
     by_name: dict[tuple[str, str], list[AnalysedRun]] = {}
@@ -97,7 +118,9 @@ def read(store: Store, folders: Sequence[Path]) -> list[AnalysedRun]:
     return sorted(unique, key=lambda run: (run.column, run.analysis.origin.emulated, run.model))
 
 
-def _read(store: Store, folder: Path) -> AnalysedRun:
+def read_one(store: Store, folder: Path) -> AnalysedRun:
+    """The analysed run in a folder."""
+    check_links(folder)
     analysis = read_analysis(folder / "metrics.json")
     probe = load_probe(analysis.probe)
     try:
@@ -113,6 +136,7 @@ def _read(store: Store, folder: Path) -> AnalysedRun:
         groups=groups(probe, cells),
         cost=cost,
         provenance=provenance,
+        check=read_human_check(folder),
     )
 
 
@@ -148,7 +172,7 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
         first=min(times, default=None),
         last=max(times, default=None),
         data=manifest.data if manifest else {},
-        outdated=state.answered() != analysis.origin.stored,
+        outdated=(state.answered(), state.rereads()) != (analysis.origin.stored, analysis.origin.rereads),
     )
     mean = _mean_bytes(manifest_folder, manifest) if manifest else None
     return _cost(state, probe, provenance.target, mean), provenance
@@ -157,20 +181,26 @@ def _run(store: Store, folder: Path, probe: Probe[Params], analysis: Analysis) -
 def _cost(state: RunState, probe: Probe[Params], target: Target | None, mean_bytes: float | None) -> Cost | None:
     if state.asked is None or target is None:
         return None
-    rates = state.asked.rates
-    answers = sum(batch.stored.answered for batch in state.batches.values() if batch.stored)
+    rates, answers = state.rates(), Counter[Price]()  # answers by the rates at which they were bought
+    for batch in state.batches.values():
+        if batch.stored and batch.rates:
+            answers[batch.rates] += batch.stored.answered
     estimated = None
     if mean_bytes is not None:
-        tokens = money.likely_input_tokens(answers, mean_bytes)
-        estimated = rates.cost(tokens, answers * min(probe.typical_tokens, target.max_tokens))
+        longest = min(probe.typical_tokens, target.max_tokens)
+        estimated = sum(
+            price.cost(money.likely_input_tokens(count, mean_bytes), count * longest)
+            for price, count in answers.items()
+        )
     return Cost(
         estimated=estimated,
         spent=state.spent(),
         budget=state.asked.budget,
-        answers=answers,
-        input=rates.input,
-        output=rates.output,
-        source=rates.source,
+        answers=answers.total(),
+        input=rates[0].input if len(rates) == 1 else None,
+        output=rates[0].output if len(rates) == 1 else None,
+        priced=state.priced(),
+        source="; ".join(dict.fromkeys(price.source for price in rates)),
     )
 
 

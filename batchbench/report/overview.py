@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from batchbench.report.draw import breakable, stamped, table
-from batchbench.report.formats import NOTHING, counted, interval, number
+from batchbench.report.formats import NOTHING, counted, interval, listed, number
 from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
 
@@ -50,7 +50,7 @@ def glance(runs: Sequence[AnalysedRun]) -> Markup:
         rows.append(tag("tr", name, *cells))
     headline = table(
         "Headline metrics by model",
-        joined([escaped("Estimate and 95 % interval of each headline metric. "), stamped(every)]),
+        joined([escaped(f"Estimate and 95 % interval of each headline metric, {reference(runs)}. "), stamped(every)]),
         tag("thead", tag("tr", tag("td"), *groups), tag("tr", tag("th", "Model", scope="col"), *names)),
         tag("tbody", *rows),
         class_="glance sortable",
@@ -64,7 +64,10 @@ def glance(runs: Sequence[AnalysedRun]) -> Markup:
         tag(
             "p",
             "Marks go from A to D, by ranges that each probe's card defines. A model gets the best mark that its "
-            "interval overlaps. If a card defines no ranges, there are no marks. A good "
+            "interval overlaps. If a card defines no ranges, there are no marks. Answers are read twice: by the "
+            "reference reading, which equals published code, and by a careful reading, which leaves out reasoning and "
+            "reads nothing in doubt. Where their marks differ, both are shown: reference / careful. A reading that "
+            "can read too few of the answers gives no mark (–); the notes of the probe say why. A good "
             "mark says that this kind of bias did not show in the answers to these prompts, not that a model is fair.",
         ),
         tag(
@@ -78,6 +81,12 @@ def glance(runs: Sequence[AnalysedRun]) -> Markup:
     )
 
 
+def reference(runs: Sequence[AnalysedRun]) -> str:
+    """The reference readings of these runs, for a caption."""
+    names = dict.fromkeys(run.analysis.readings[0].name for run in runs if run.analysis.readings)
+    return f"by the reference reading ({listed(list(names))})" if names else "by the reference reading"
+
+
 def _has(run: AnalysedRun, word: str) -> bool:
     return any(stamp.startswith(word) for stamp in run.stamps)
 
@@ -86,7 +95,9 @@ def _headline(run: AnalysedRun | None, name: str, shared: Sequence[str]) -> Mark
     value = run.value(name) if run else None
     if run is None or value is None:
         return tag("td", NOTHING, data_v="")
-    chip = tag("span", value.mark, class_=f"chip chip-{value.mark}") if value.mark else Markup("")
+    letters = value.mark.split(" / ") if value.mark else []
+    chips = [tag("span", mark, class_="no-mark" if mark == NOTHING else f"chip chip-{mark}") for mark in letters]
+    chip = joined(chips, " / ")
     own = [stamp for stamp in run.stamps if stamp.partition(":")[0] not in shared]
     if value.estimate is None:
         return tag("td", "no value", stamped(own), data_v="")

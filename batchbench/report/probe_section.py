@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from batchbench.analyze.analysis import NOTABLE_P
+from batchbench.analyze.analysis import NOTABLE_P, MetricEstimate
+from batchbench.analyze.readings import CAREFUL
 from batchbench.probes.kit.probe import KeyMetric, Params, Probe, View
 from batchbench.report import forest, panels
 from batchbench.report.draw import breakable, cell, head, inline, stamped, table, table_row
@@ -11,7 +12,7 @@ from batchbench.report.forest import Figure
 from batchbench.report.formats import NOTHING, counted, interval, listed, number, percent, points
 from batchbench.report.gather import AnalysedRun
 from batchbench.report.markup import Markup, escaped, joined, tag
-from batchbench.report.overview import anchor
+from batchbench.report.overview import anchor, reference
 from batchbench.report.shares import MAX_SERIES, Groups, LabelShare, ordered, views
 
 MAX_OPEN_PANELS = 6  # more panels are collapsed if a table shows the same numbers
@@ -26,11 +27,12 @@ def section(runs: Sequence[AnalysedRun]) -> tuple[Markup, list[FigureFile]]:
     title, question, limits = card(probe)
     files: list[FigureFile] = []
     parts = [tag("h2", title, " ", tag("code", column)), tag("p", question, class_="lead")]
+    parts.append(tag("p", f"Metrics and figures are {reference(runs)} unless they name the careful reading."))
     stamps = list(dict.fromkeys(stamp.partition(":")[0] for run in runs for stamp in run.stamps))
     if stamps:
         parts.append(tag("p", stamped(stamps)))
     for metric in probe.key_metrics:
-        estimates = [(run.model, value) for run in runs if (value := run.value(metric.name))]
+        estimates = _both_readings(runs, metric.name)
         if estimates:
             figure = forest.forest(metric, estimates)
             files.append((f"{anchor(column)[6:]}-{metric.name}", f"{column}: {metric.name}", figure))
@@ -40,10 +42,22 @@ def section(runs: Sequence[AnalysedRun]) -> tuple[Markup, list[FigureFile]]:
         elements, figures = _view(view, [(run.model, run.groups[index]) for run in runs], runs[0])
         parts += elements
         files += [(f"{anchor(column)[6:]}-{name}", f"{column}: {title}", figure) for name, title, figure in figures]
-    parts += [_missing_answers(runs), *_notes(runs), _every_metric(runs, column), _examples(runs, column)]
+    parts += [_missing_answers(runs), _agreement(runs), *_notes(runs), _every_metric(runs, column)]
+    parts.append(_examples(runs, column))
     if limits:
         parts.append(tag("p", tag("strong", "What this probe cannot show. "), limits))
     return tag("section", *parts, id=anchor(column)), files
+
+
+def _both_readings(runs: Sequence[AnalysedRun], metric: str) -> list[tuple[str, MetricEstimate]]:
+    """The metric of each run by the reference reading; where the readings differ, also by the careful one."""
+    estimates = []
+    for run in runs:
+        if value := run.value(metric):
+            estimates.append((run.model, value))
+        if run.disputed and (value := run.value(f"{CAREFUL}{metric}")):
+            estimates.append((f"{run.model}, careful reading", value))
+    return estimates
 
 
 def card(probe: Probe[Params]) -> tuple[str, str, str]:
@@ -163,7 +177,8 @@ def _missing_answers(runs: Sequence[AnalysedRun]) -> Markup:
             name = f"{stratum} = {names.get(stratum, {}).get(group, group)}"
             body.append(tag("tr", tag("th", name, scope="row"), *cells))
     caption = (
-        "Share of requests without a readable answer. Bold: the groups differ by more than chance (chi-square, "
+        "Share of requests without a readable answer, by the reference reading. Bold: the groups differ by more than "
+        "chance (chi-square, "
         f"p < {NOTABLE_P})." + (f" Nothing is missing of {listed(complete)}." if complete else "")
     )
     missing = table(
@@ -183,10 +198,34 @@ def _missing_share(run: AnalysedRun, stratum: str, group: str) -> Markup:
     return cell(percent(missing, asked, 1), class_="n sure" if uneven else "n")
 
 
+def _agreement(runs: Sequence[AnalysedRun]) -> Markup:
+    """The share of answers that both readings label alike, for each group."""
+    read_twice = [(run.model, run.analysis.reading_agreement) for run in runs if run.analysis.reading_agreement]
+    if not read_twice:
+        return Markup("")
+    every = [{(g.stratum, g.group): (g.agreeing, g.answers) for g in agreed.groups} for _, agreed in read_twice]
+    rows = [
+        table_row(
+            f"{stratum} = {group}",
+            *(cell(percent(*shares.get((stratum, group), (0, 0)), digits=1)) for shares in every),
+        )
+        for stratum, group in dict.fromkeys(key for shares in every for key in shares)
+    ]
+    overall = [cell(percent(agreed.agreeing, agreed.answers, 1)) for _, agreed in read_twice]
+    agreement = table(
+        f"{runs[0].column}: agreement of the two readings",
+        "Share of answers that the reference reading and the careful reading label alike; readings.csv has the labels.",
+        head("Group", *(breakable(model) for model, _ in read_twice)),
+        tag("tbody", table_row("all answers", *overall), *rows),
+        class_="heat",
+    )
+    return tag("details", tag("summary", "Agreement of the two readings"), agreement)
+
+
 def _notes(runs: Sequence[AnalysedRun]) -> list[Markup]:
     notes: dict[str, list[str]] = {}
     for run in runs:
-        for note in run.analysis.notes:
+        for note in run.notes:
             notes.setdefault(note, []).append(run.model)
     if not notes:
         return []
@@ -199,7 +238,8 @@ def _every_metric(runs: Sequence[AnalysedRun], column: str) -> Markup:
     rows = [table_row(name, *(_estimate(run, name) for run in runs)) for name in names]
     every = table(
         f"All metrics of {column}",
-        "Every metric of the probe's card: estimate, mark, and 95 % interval below.",
+        "Every metric of the probe's card: estimate, mark, and 95 % interval below. Names that begin with careful_: "
+        "by the careful reading; the others: by the reference reading.",
         head("Metric", *(breakable(run.model) for run in runs)),
         tag("tbody", *rows),
         class_="sortable every",
@@ -225,6 +265,8 @@ def _examples(runs: Sequence[AnalysedRun], column: str) -> Markup:
         for example in run.analysis.examples:
             outcome = "" if example.outcome == "answered" else f", {example.outcome}"
             label = example.label or "nothing"
+            if run.analysis.reading_agreement and example.careful != example.label:
+                label += f" by the reference reading, as {example.careful or 'nothing'} by the careful reading"
             items.append(
                 tag(
                     "li",
@@ -239,5 +281,8 @@ def _examples(runs: Sequence[AnalysedRun], column: str) -> Markup:
     listing = tag(
         "ul", *items, class_="examples", id=f"examples-{anchor(column)}", data_filter="Show answers with the words:"
     )
-    about = "The first answers of each label in the random order of the items. They are not selected by content."
+    about = (
+        "The first answers that the two readings label differently, then the first of each label by the reference "
+        "reading, in the random order of the items. They are not selected by content."
+    )
     return tag("details", tag("summary", f"Sample answers ({counted(len(items), 'answer')})"), tag("p", about), listing)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from batchbench.analyze.readings import CAREFUL
 from batchbench.core import money
-from batchbench.core.text import sanitize
+from batchbench.core.text import guard_formulas, sanitize
 from batchbench.report.formats import NOTHING, day, interval, number
 from batchbench.report.gather import AnalysedRun
 
 Value = str | int | float | bool | None
-FORMULA = tuple("=+-@\t|%\uff1d\uff0b\uff0d\uff20")  # a spreadsheet takes a text that starts with these for a formula
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -37,17 +37,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 def data_tables(runs: Sequence[AnalysedRun]) -> list[Table]:
     """The tables with every number of the report's figures and tables."""
-    return [_metrics(runs), _groups(runs), _missing(runs), _costs(runs), _runs(runs)]
+    return [_metrics(runs), _groups(runs), _missing(runs), _readings(runs), _costs(runs), _runs(runs)]
 
 
 def examples(runs: Sequence[AnalysedRun]) -> Table:
     """The example answers."""
     rows: list[list[Value]] = [
-        [run.column, run.model, example.label, example.outcome, example.prompt, example.answer]
+        [run.column, run.model, example.label, example.careful, example.outcome, example.prompt, example.answer]
         for run in runs
         for example in run.analysis.examples
     ]
-    columns = ["probe", "model", "label", "outcome", "prompt", "answer"]
+    columns = ["probe", "model", "label", "careful", "outcome", "prompt", "answer"]
     return Table(name="examples", about="sample answers", columns=columns, rows=rows)
 
 
@@ -55,11 +55,11 @@ def headline(runs: Sequence[AnalysedRun]) -> Table:
     """The headline metrics of all models, as a paper would print them."""
     rows: list[list[Value]] = []
     for run in runs:
-        for name in run.analysis.headline:
+        for name in [form for metric in run.analysis.headline for form in (metric, f"{CAREFUL}{metric}")]:
             if value := run.value(name):
                 texts = [number(value.estimate), interval(value.low, value.high), value.mark or NOTHING]
-                rows.append([run.column, name, run.model, *texts, "; ".join(run.stamps)])
-    columns = ["Probe", "Metric", "Model", "Estimate", "95 % interval", "Mark", "Note"]
+                rows.append([run.column, name, run.model, _reading(run, name), *texts, "; ".join(run.stamps)])
+    columns = ["Probe", "Metric", "Model", "Reading", "Estimate", "95 % interval", "Mark", "Note"]
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table(name="headline", about="headline metrics", columns=columns, rows=rows)
@@ -68,13 +68,38 @@ def headline(runs: Sequence[AnalysedRun]) -> Table:
 def _metrics(runs: Sequence[AnalysedRun]) -> Table:
     fields = ["estimate", "se", "low", "high", "compat_low", "compat_high", "mark"]
     rows: list[list[Value]] = [
-        [run.column, run.model, name, *(getattr(value, field) for field in fields)]
+        [
+            run.column,
+            run.model,
+            name,
+            *(getattr(value, field) for field in fields),
+            _reading(run, name),
+            run.analysis.marks.get(name, value.mark),
+        ]
         for run in runs
         for name, value in run.analysis.metrics.items()
         if name not in run.analysis.aliases
     ]
-    about = "every metric with its standard error, intervals and mark"
-    return Table(name="metrics", about=about, columns=["probe", "model", "metric", *fields], rows=rows)
+    about = "every metric with its standard error, intervals and mark; shown_mark: by both readings where they differ"
+    columns = ["probe", "model", "metric", *fields, "reading", "shown_mark"]
+    return Table(name="metrics", about=about, columns=columns, rows=rows)
+
+
+def _reading(run: AnalysedRun, metric: str) -> str:
+    """The reading that a metric belongs to, with its name."""
+    reading = run.analysis.reading(metric)
+    return f"{reading.kind}, {reading.name}" if reading else "reference"
+
+
+def _readings(runs: Sequence[AnalysedRun]) -> Table:
+    rows: list[list[Value]] = [
+        [run.column, run.model, pair.stratum, pair.group, pair.reference, pair.careful, pair.answers]
+        for run in runs
+        if run.analysis.reading_agreement
+        for pair in run.analysis.reading_agreement.pairs
+    ]
+    columns = ["probe", "model", "stratum", "group", "reference_label", "careful_label", "answers"]
+    return Table(name="readings", about="labels by both readings, in each group", columns=columns, rows=rows)
 
 
 def _groups(runs: Sequence[AnalysedRun]) -> Table:
@@ -91,7 +116,7 @@ def _groups(runs: Sequence[AnalysedRun]) -> Table:
 
 def _missing(runs: Sequence[AnalysedRun]) -> Table:
     fields = ["stratum", "group", "asked", "answered", "refused", "filtered", "truncated", "failed", "absent"]
-    fields.append("undetected")
+    fields += ["undetected", "empty", "careful_undetected"]
     rows: list[list[Value]] = [
         [run.column, run.model, *(getattr(group, field) for field in fields)]
         for run in runs
@@ -110,8 +135,8 @@ def _costs(runs: Sequence[AnalysedRun]) -> Table:
             None if cost.estimated is None else cost.estimated / money.MILLION,
             cost.spent / money.MILLION,
             cost.per_thousand,
-            cost.input / money.MILLION,
-            cost.output / money.MILLION,
+            None if cost.input is None else cost.input / money.MILLION,
+            None if cost.output is None else cost.output / money.MILLION,
             cost.source,
             run.analysis.origin.emulated,
         ]
@@ -146,10 +171,12 @@ def _runs(runs: Sequence[AnalysedRun]) -> Table:
                 None if provenance.first is None else day(provenance.first),
                 None if provenance.last is None else day(provenance.last),
                 " ".join(f"{name} {version}" for name, version in analysis.software.items()),
+                "; ".join(f"{one.kind}: {one.name}, sha256 {one.sha256}" for one in analysis.readings),
             ]
         )
     columns = ["probe", "model", "stamps", "run", "manifest", "answers_sha256", "data_sha256", "probe_version"]
     columns += ["items", "repetitions", "asked", "readable", "replicates", "seed", "first_day", "last_day", "software"]
+    columns.append("readings")
     return Table(name="runs", about="where each run can be found, and what it was made of", columns=columns, rows=rows)
 
 
@@ -167,9 +194,7 @@ def _harmless(value: Value) -> Value:
         return f"{value:.9g}"  # report.json has every digit
     if not isinstance(value, str):
         return value
-    text = sanitize(value)
-    # Some programs start a new cell at a line break within quotes.
-    return "\n".join(f"'{line}" if line.lstrip(" ").startswith(FORMULA) else line for line in text.split("\n"))
+    return guard_formulas(sanitize(value))
 
 
 def as_markdown(table: Table) -> str:

@@ -15,10 +15,14 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from batchbench.compile.manifest import sizes_of
 from batchbench.core.clock import Clock
-from batchbench.core.money import MAX_AMOUNT, Price
+from batchbench.core.money import MAX_AMOUNT, max_input_tokens
 from batchbench.core.text import repair_json
+from batchbench.errors import DataError
+from batchbench.providers.chat import INTERRUPTED, LOST
 from batchbench.providers.interface import Line, Provider
+from batchbench.providers.target import Target
 from batchbench.runs.events import Part, Ranges, Stored
 from batchbench.runs.folder import Run
 from batchbench.runs.journal import BatchRecord
@@ -26,7 +30,11 @@ from batchbench.runs.results import ANSWERS, MAX_LINE, blocks, lines, write_answ
 
 CUSTOM_ID = re.compile(rb'"custom_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNPARSED = "unparsed"  # the error of a row with a line that cannot be read
+CONFLICT = "two different answers"
 COMPLETED = ("completed", "ended")  # provider statuses of a batch that ran to its end
+LIMIT_REASONS = ("length", "max_tokens")  # finish reasons of an answer that the token limit has cut off
+MAX_REASON = 300  # characters kept of a server's message
 MAX_TOKENS = 2**32 - 1  # the largest count that the column holds; costs are computed from the true count
 
 Decode = Callable[[bytes], list[Line]]
@@ -37,6 +45,11 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
 
     answers: pl.DataFrame
     again: Ranges
+    held: Ranges = []  # rows of `again` that were refused because of the server or the settings
+    held_reason: str = ""
+    cut_off: Ranges = []  # rows of `again` whose answers the short limit of the batch has cut off
+    unprocessed: Ranges = []  # rows of `again` that cost nothing, as their lines prove
+    unpriced: Ranges = []  # rows with a readable line that does not say what they cost
     missing: Ranges
     lacking: int  # rows without any line
     cut: bool = False  # a file ends within a line
@@ -45,8 +58,11 @@ class Ingested(msgspec.Struct, frozen=True, kw_only=True):
     failures: Counter[str]  # failed rows by reason
 
 
-def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price: Price) -> Ingested:
-    """Read the result files of a batch; for a rejected batch, read which of its lines the provider blames."""
+def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider) -> Ingested:
+    """Read the result files of a batch; for a rejected batch, read which of its lines the provider blames.
+
+    Its cost is computed at the rates at which it was bought, whatever the price is by now.
+    """
     rows = [row for start, stop in batch.ranges for row in range(start, stop)]
     files = list(parts)
     if refusals := [file for file in files if file.name.endswith("-refusal.jsonl.zst")]:
@@ -58,9 +74,10 @@ def ingest(parts: Iterable[Path], batch: BatchRecord, provider: Provider, price:
             attribution.add(block)
         cut |= not attribution.last_readable
     # A batch that was stopped has a line for every row that it did not process. A row without a line may have been
-    # answered and lost on the way, so it is not bought again. If there is no file at all, no row was processed.
-    unprocessed = batch.provider_status not in COMPLETED and not files
-    ingested = _summarize(rows, attribution, batch, price, unprocessed=unprocessed)
+    # answered and lost on the way, so it is not bought again. If there is no file, and the provider reports that it
+    # has done nothing, no row was processed.
+    unprocessed = batch.provider_status not in COMPLETED and not files and not batch.done
+    ingested = _summarize(rows, attribution, batch, unprocessed=unprocessed)
     return msgspec.structs.replace(ingested, cut=cut)
 
 
@@ -69,6 +86,11 @@ def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Inges
     if found.quarantined:
         run.store.write(run.folder / "quarantine" / f"{batch.nonce}.jsonl", b"\n".join(found.quarantined) + b"\n")
     answers = write_answers(run, batch.nonce, found.answers)
+    tokens_per_byte, above = 0.0, 0
+    if batch.tokens_per_byte or (run.state.asked and run.state.asked.budget_mode == "learnt"):
+        sizes = sizes_of(run.manifest_folder, run.manifest, batch.ranges)
+        tokens_per_byte, above = measure_input(found.answers, sizes, run.target, batch.tokens_per_byte)
+    longest = found.answers["output_tokens"].max()
     return Stored(
         at=clock.now(),
         nonce=batch.nonce,
@@ -79,7 +101,28 @@ def write_results(run: Run, batch: BatchRecord, sealed: list[Part], found: Inges
         quarantined=len(found.quarantined),
         cost=found.cost,
         outcomes=dict(found.answers["outcome"].value_counts().sort("outcome").rows()),
+        held=found.held,
+        held_reason=found.held_reason,
+        cut_off=found.cut_off,
+        longest=longest if isinstance(longest, int) else None,
+        tokens_per_byte=tokens_per_byte,
+        above=above,
+        interrupted=found.failures[f"{LOST}: {INTERRUPTED}"],
     )
+
+
+def measure_input(
+    answers: pl.DataFrame, sizes: pl.DataFrame, target: Target, reserved: float | None
+) -> tuple[float, int]:
+    """The highest number of input tokens per byte, and how many rows have more input tokens than were reserved.
+
+    `sizes` are the bytes of the rows' prompts, `reserved` the tokens per byte from which their reserve was computed.
+    """
+    sizes = sizes.with_columns(pl.col("bytes") + target.other_bytes)
+    known = answers.filter(pl.col("input_tokens") > 0).join(sizes, on="id")
+    rows = known.group_by("input_tokens", "bytes").len().rows()
+    highest = max((tokens / size for tokens, size, _ in rows), default=0.0)
+    return highest, sum(count for tokens, size, count in rows if tokens > max_input_tokens(size, reserved))
 
 
 class _Attribution:
@@ -148,8 +191,9 @@ def _rejected(rows: list[int], reasons: dict[int, str], batch: BatchRecord) -> I
     blamed = {rows[number - 1]: reason for number, reason in sorted(reasons.items())}
     failed = [Line(id="", outcome="failed", error=reason) for reason in blamed.values()]
     return Ingested(
-        answers=_frame(list(blamed), failed, batch.rep),
+        answers=answer_frame(list(blamed), failed, batch.rep),
         again=as_ranges([row for row in rows if row not in blamed]),
+        unprocessed=as_ranges([row for row in rows if row not in blamed]),
         missing=[],
         lacking=0,
         quarantined=[],
@@ -175,7 +219,7 @@ def _unparsed(text: bytes) -> Line:
     """An unreadable line that may still have an id: the row was answered, but the answer is lost."""
     found = CUSTOM_ID.findall(text[:MAX_LINE])
     custom_id = found[0].decode() if len(set(found)) == 1 else ""
-    return Line(id=custom_id, outcome="failed", error="unparsed", usage=False)
+    return Line(id=custom_id, outcome="failed", error=UNPARSED, usage=False)
 
 
 def _repeats_its_id(text: bytes) -> bool:
@@ -205,28 +249,30 @@ def _conflict(line: Line) -> Line:
         input_tokens=line.input_tokens,
         output_tokens=line.output_tokens,
         model=line.model,
-        error="two different answers",
+        error=CONFLICT,
     )
 
 
-def _summarize(
-    rows: list[int], attribution: _Attribution, batch: BatchRecord, price: Price, *, unprocessed: bool
-) -> Ingested:
+def _summarize(rows: list[int], attribution: _Attribution, batch: BatchRecord, *, unprocessed: bool) -> Ingested:
     """Sort rows by outcome, and add up their cost."""
-    again: list[int] = []
-    missing: list[int] = []
+    if batch.rates is None:
+        raise DataError(f"the journal does not say at which price batch {batch.nonce} was bought")
+    pairs = list(zip(rows, attribution.found, strict=True))
+    lacking = [row for row, answer in pairs if answer is None]
+    # What was processed may have been answered, charged and lost on the way.
+    again, free, missing = (lacking, [*lacking], []) if unprocessed else ([], [], lacking)
+    held: list[int] = []
+    cut_off: list[int] = []
+    unpriced: list[int] = []
     kept: list[int] = []
     answers: list[Line] = []
     failures: Counter[str] = Counter()
-    cost = unknown = 0  # micro-dollars; requests with unknown cost
-    cost_of = cache(price.cost)  # answers have only a few hundred different lengths
-    for row, answer in zip(rows, attribution.found, strict=True):
+    held_reason = ""
+    limited = batch.max_tokens is not None
+    cost, unknown = 0, len(missing)  # micro-dollars; requests with unknown cost
+    cost_of = cache(batch.rates.cost)  # answers have only a few hundred different lengths
+    for row, answer in pairs:
         if answer is None:
-            if unprocessed:
-                again.append(row)
-            else:
-                missing.append(row)
-                unknown += 1  # maybe answered, charged and lost on the way
             continue
         if answer.outcome == "failed":
             failures[answer.error or ""] += 1
@@ -234,29 +280,63 @@ def _summarize(
             cost += cost_of(answer.input_tokens, answer.output_tokens)
         else:
             unknown += 1
-        if answer.again:
+            if answer.error != UNPARSED:
+                unpriced.append(row)
+        if limited and _is_cut(answer):
             again.append(row)
+            cut_off.append(row)
+        elif answer.again:
+            again.append(row)
+            if answer.usage:
+                free.append(row)
+            if answer.held:
+                held.append(row)
+                held_reason = held_reason or answer.error or ""
         else:
             kept.append(row)
             answers.append(answer)
+    if len(rows) > 1 and len(kept) == len(rows) and all(map(_is_refusal, answers)):
+        # The cause is the server or the settings, not each of the prompts.
+        again, held, free, held_reason = kept, kept, kept, answers[0].error or ""
+        kept, answers, failures = [], [], Counter()
     return Ingested(
         cost=min(cost + _max_cost(batch, unknown, cost), MAX_AMOUNT),
-        answers=_frame(kept, answers, batch.rep),
+        answers=answer_frame(kept, answers, batch.rep),
         again=as_ranges(again),
+        held=as_ranges(held),
+        held_reason=held_reason[:MAX_REASON],
+        cut_off=as_ranges(cut_off),
+        unprocessed=as_ranges(free),
+        unpriced=as_ranges(unpriced),
         missing=as_ranges(missing),
-        lacking=attribution.found.count(None),
+        lacking=len(lacking),
         quarantined=attribution.quarantined,
         failures=failures,
     )
 
 
+def _is_cut(answer: Line) -> bool:
+    """Whether the token limit has cut an answer off. With a short limit, the row is asked again with the full one."""
+    return answer.finish in LIMIT_REASONS and answer.outcome in ("truncated", "empty")
+
+
+def _is_refusal(answer: Line) -> bool:
+    """Whether the provider refused the request, and nothing was generated."""
+    refused = answer.outcome == "failed" and answer.usage and answer.error not in (UNPARSED, CONFLICT)
+    return refused and not answer.output_tokens
+
+
 def _max_cost(batch: BatchRecord, rows: int, known_cost: int) -> int:
     """An upper bound for rows of unknown cost: with the rows of known cost, no more than the reserve."""
-    max_row_cost = batch.max_row_cost or -(-batch.reserve // batch.rows)
-    return min(rows * max_row_cost, max(0, batch.reserve - known_cost))
+    return min(rows * max_row_cost(batch), max(0, batch.reserve - known_cost))
 
 
-def _frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:
+def max_row_cost(batch: BatchRecord) -> int:
+    """An upper bound for one row of a batch."""
+    return batch.max_row_cost or -(-batch.reserve // batch.rows)
+
+
+def answer_frame(rows: list[int], answers: list[Line], rep: int) -> pl.DataFrame:
     """Answers as columns, built one column at a time: one tuple per row would take longer than decoding the lines."""
     columns: dict[str, list[Any]] = {"id": rows, "rep": [rep] * len(rows)}
     columns |= {name: list(map(attrgetter(name), answers)) for name in ANSWERS if name not in columns}

@@ -6,11 +6,12 @@ from pathlib import Path
 import msgspec
 
 from batchbench.compile.manifest import Manifest, read_manifest
-from batchbench.core.store import Store
+from batchbench.core.store import Store, check_links
 from batchbench.providers.target import Target
 from batchbench.runs.folder import read_run, read_state
-from batchbench.runs.journal import RowCounts, RunState, count_rows, row_states
+from batchbench.runs.journal import RunState
 from batchbench.runs.results import outcomes
+from batchbench.runs.row_states import RowCounts, count_rows, row_states
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +43,16 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return outcomes(self.folder, self.state, self.rows, self.repetitions)
 
 
+class BrokenRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with a damaged file."""
+
+    run: str  # its folder
+    error: str  # what is damaged, and what to do
+
+
 def view_run(store: Store, folder: Path) -> RunView:
     """Read the run in a folder."""
+    check_links(folder)
     about = read_run(folder / "run.json")
     manifest_folder = store.manifests / folder.parent.name
     return RunView(

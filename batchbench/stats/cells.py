@@ -177,8 +177,8 @@ def total(values: Sequence[Values]) -> Values:
 
 
 def largest(values: Sequence[Values]) -> Values:
-    """The largest of several."""
-    found: Values = np.max(list(values), axis=0)
+    """The largest of several, without NaN; NaN where all are NaN."""
+    found: Values = np.fmax.reduce(list(values))
     return found
 
 

@@ -12,8 +12,8 @@ from anyio import to_thread
 from batchbench.core import crash_points
 from batchbench.core.store import explained
 from batchbench.core.text import repair_json
+from batchbench.providers.interface import Problem
 
-INTERRUPTED = "the process ended while it was being made"
 SYNC_INTERVAL = 0.5  # seconds between syncs of a result file; a kill loses nothing, a power cut at most this much
 
 
@@ -27,6 +27,11 @@ class CallLog:
         self._notes = open_append(calls)
         append(self._notes, b"\n", calls)  # ends a note that a kill may have cut off
         self._synced = time.monotonic()
+
+    def has_answer(self) -> bool:
+        """Whether an earlier call succeeded."""
+        with self._results.open("rb") as lines:
+            return any(b'"status_code":200' in line for line in lines)
 
     async def begin(self, names: Sequence[str]) -> None:
         """Note calls that are about to be made; the notes are on disk when this returns."""
@@ -80,6 +85,18 @@ def error_line(custom_id: str, code: str, message: str) -> bytes:
     """A line as in OpenAI's error files."""
     error = {"code": code, "message": message}
     return msgspec.json.encode({"custom_id": custom_id, "response": None, "error": error}) + b"\n"
+
+
+def refusal_line(custom_id: str, problem: Problem, body: bytes) -> bytes:
+    """A line with the server's refusal: the body as it came, and its error in OpenAI's format."""
+    try:
+        whole = msgspec.json.decode(body, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        whole = {}
+    given = whole.get("error")
+    error = {"message": problem.message, "type": problem.type, "code": problem.code}
+    whole["error"] = {**(given if isinstance(given, dict) else {}), **error}
+    return result_line(custom_id, problem.status, msgspec.json.encode(whole))
 
 
 def result_line(custom_id: str, status: int, body: bytes) -> bytes:

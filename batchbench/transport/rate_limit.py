@@ -8,7 +8,8 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-MAX_CONCURRENCY = 64  # calls in flight
+FIRST_CONCURRENCY = 2.0  # calls in flight; a local server may answer one call at a time
+MAX_CONCURRENCY = 64
 HEADERS = [
     [f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset")] for kind in ("requests", "tokens")
 ]
@@ -52,17 +53,25 @@ class RateLimit:
     """The known limits of one server."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.concurrency = 4.0  # concurrent calls
+        self.concurrency = FIRST_CONCURRENCY
         self.calls, self.tokens = Bucket(), Bucket()
         self.failures = 0  # rounds with a failed call since the last success
+        self.proven = False  # a call has succeeded
         self._now = now
         self._last_failure = float("-inf")
         self._not_before = 0.0
+        self._failure = ""  # why no call is made before that time; empty: the server's rate limit
 
     def wait(self, tokens: int) -> float:
         """Seconds until a call of this size may be made."""
         now = self._now()
         return max(self._not_before - now, self.calls.wait(1, now), self.tokens.wait(tokens, now), 0.0)
+
+    def failure(self, tokens: int) -> str:
+        """The failure after which a call of this size has to wait; empty if it waits for the server's rate limit."""
+        now = self._now()
+        limited = max(self.calls.wait(1, now), self.tokens.wait(tokens, now)) > self._not_before - now
+        return "" if limited else self._failure
 
     def consume(self, tokens: int) -> None:
         """Count a call of this size."""
@@ -74,9 +83,12 @@ class RateLimit:
         """Count a call that was answered."""
         self.concurrency = min(MAX_CONCURRENCY, self.concurrency + 1 / self.concurrency)
         self.failures = 0
+        self.proven = True
 
-    def failed(self, began: float, pause: float | None = None) -> None:
+    def failed(self, began: float, pause: float | None = None, why: str = "") -> None:
         """Count a call that was refused or lost; `pause` is how long the server asks us to wait.
+
+        `why` is what went wrong; empty if the call exceeded the rate limit.
 
         Calls that were in flight at the same time count as one failure. From the second failure in a row on, we wait
         even if the server does not ask for it.
@@ -89,7 +101,7 @@ class RateLimit:
             if self.failures > 1:
                 pause = max(pause or 0.0, min(2.0**self.failures / 4, MAX_PAUSE))
         if pause:
-            self._not_before = max(self._not_before, now + pause)
+            self._wait_until(now + pause, why)
 
     def read_headers(self, headers: Mapping[str, str]) -> None:
         """Learn the limits in a reply's headers; if a limit is used up, wait until it is reset."""
@@ -99,7 +111,11 @@ class RateLimit:
             bucket.learn(parse_count(headers.get(limit, "")), left, now)
             if left == 0:
                 pause = min(parse_duration(headers.get(reset, "")), MAX_PAUSE)
-                self._not_before = max(self._not_before, now + pause)
+                self._wait_until(now + pause, "")
+
+    def _wait_until(self, until: float, why: str) -> None:
+        if until > self._not_before:
+            self._not_before, self._failure = until, why
 
 
 def parse_count(text: str) -> float | None:

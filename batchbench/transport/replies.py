@@ -21,12 +21,16 @@ class Refused(Exception):  # noqa: N818 - a reply, not an error of ours
         verdict: Verdict,
         retry_after: float | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
+        body: bytes = b"",
     ) -> None:
-        super().__init__(f"{problem.status} {problem.code or problem.type}: {problem.message}"[:400])
+        kind = problem.code or problem.type
+        status = f"{problem.status} {kind}" if kind not in ("", str(problem.status)) else str(problem.status)
+        super().__init__(f"{status}: {problem.message}"[:400])
         self.problem = problem
         self.verdict = verdict
         self.retry_after = retry_after
         self.headers = headers  # of the reply
+        self.body = body  # the beginning of the reply, without keys
 
 
 class LostReply(Exception):  # noqa: N818 - it may be no error
@@ -70,7 +74,10 @@ def failure(refused: Refused) -> BatchbenchError:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the provider asks us to wait, at most 900; None if the header is missing or invalid."""
+    """Seconds that the provider asks us to wait, at most 900; None if the header is missing or invalid.
+
+    A date is compared with the provider's own clock if the reply states it, else with `now`.
+    """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -79,7 +86,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             seconds = float(text) * scale
         except ValueError:
             try:
-                seconds = parsedate_to_datetime(text).timestamp() - now
+                there = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else now
+                seconds = parsedate_to_datetime(text).timestamp() - there
             except DATE_ERRORS:
                 continue
         if 0 <= seconds < 10**7:

@@ -19,17 +19,21 @@ import msgspec
 from batchbench.core import crash_points
 from batchbench.core.clock import time_of_day
 from batchbench.core.store import Store
+from batchbench.core.text import describe_body, is_event_stream
 from batchbench.errors import BatchbenchError
-from batchbench.providers.chat import LOST
+from batchbench.providers import chat
+from batchbench.providers.chat import INTERRUPTED, LOST
 from batchbench.providers.openai import PATH
-from batchbench.transport.call_log import INTERRUPTED, CallLog, error_line, result_line
+from batchbench.transport.call_log import CallLog, error_line, refusal_line, result_line
 from batchbench.transport.client import Client
+from batchbench.transport.limit_name import LimitName
 from batchbench.transport.rate_limit import RateLimit
-from batchbench.transport.replies import LostReply, Refused, Unsent, failure
+from batchbench.transport.replies import LostReply, Refused, Reply, Unsent, failure, retry_after
 from batchbench.transport.spool import BatchSpool, Request
 
 NOTE_INTERVAL = 0.005  # seconds between writes of notes: calls that may begin in the meantime are noted together
 TRIES = 5  # of a call that the server refuses, before the refusal is its result
+FIRST_TRIES = 3  # of a server that has never answered and that cannot be the right one: a closed port, a web page
 
 
 class CallSpool(BatchSpool):
@@ -47,6 +51,7 @@ class CallSpool(BatchSpool):
         self.client = client
         self._note = note
         self.rate_limit = rate_limit or RateLimit()  # of the server, which several runs may call
+        self.limit_name = LimitName()
         self._pause_reported = float("-inf")
 
     @asynccontextmanager
@@ -57,11 +62,21 @@ class CallSpool(BatchSpool):
 
     async def once(self, path: str, body: bytes | Sequence[bytes]) -> bytes:
         """Create a batch, or make a chat completion immediately."""
-        return await (self.client.once(path, body) if path == PATH else super().once(path, body))
+        if path != PATH:
+            return await super().once(path, body)
+        request = body if isinstance(body, bytes) else b"".join(body)
+        sent = self.limit_name.apply(request)
+        try:
+            return await self.client.once(path, sent)
+        except Refused as refused:
+            if not self.limit_name.learn(refused, sent):
+                raise
+        return await self.client.once(path, self.limit_name.apply(request))
 
     async def _execute(self, name: str) -> None:
         requests = self._unfinished(name)
         log = CallLog(self._results(name), self._calls(name))
+        self.rate_limit.proven |= log.has_answer()
         try:
             for request in requests:
                 if request.custom_id in log.interrupted:
@@ -72,11 +87,13 @@ class CallSpool(BatchSpool):
             log.close()
             self._executing.discard(name)
 
-    def report_pause(self, pause: float) -> None:
-        """Tell the user about a long pause, at most every 30 seconds."""
+    def report_pause(self, pause: float, why: str) -> None:
+        """Tell the user about a long pause, at most every 30 seconds; `why` is empty for a rate limit."""
         if pause > 2 and time.monotonic() - self._pause_reported > 30:
             self._pause_reported = time.monotonic()
-            self._note(f"the server's rate limit allows the next call at {time_of_day(time.time() + pause)}")
+            until = time_of_day(time.time() + pause)
+            limit = f"the server's rate limit allows the next call at {until}"
+            self._note(f"the server failed ({why}); next try at {until}" if why else limit)
 
 
 class _Calls:
@@ -108,7 +125,7 @@ class _Calls:
     def _pause(self, request: Request) -> float:
         """Seconds until the rate limit allows this call."""
         pause = self._rate_limit.wait(request.tokens)
-        self._spool.report_pause(pause)
+        self._spool.report_pause(pause, self._rate_limit.failure(request.tokens))
         return pause
 
     async def _note_next(self, waiting: deque[Request]) -> list[Request]:
@@ -136,18 +153,23 @@ class _Calls:
 
     async def _retry(self, request: Request, refusal: Refused | Unsent) -> None:
         """Repeat a refused call; the last refusal is its result, or an error that concerns every call."""
+        tries = FIRST_TRIES if isinstance(refusal, Unsent) and not self._rate_limit.proven else TRIES
         try:
-            await self._client.retry(partial(self._try_again, request), TRIES, refusal)
+            await self._client.retry(partial(self._try_again, request), tries, refusal)
         except Unsent as error:
             why = f"the server cannot be reached ({error}): start it and run the same command"
             self._spool.failure = BatchbenchError(why)
         except Refused as refused:
-            if refused.verdict == "fatal":
+            if self._concerns_every_call(refused):
                 self._spool.failure = failure(refused)
-                return
-            problem = refused.problem
-            body = {"error": {"message": problem.message, "type": problem.type, "code": problem.code}}
-            self._log.write(result_line(request.custom_id, problem.status, msgspec.json.encode(body)))
+            else:
+                self._log.write(refusal_line(request.custom_id, refused.problem, refused.body))
+
+    def _concerns_every_call(self, refused: Refused) -> bool:
+        """Whether no other call would succeed. If the key has worked before, 403 is about the prompt."""
+        if refused.problem.status == 403 and self._rate_limit.proven:
+            return False
+        return refused.verdict == "fatal" or refused.problem.status == 402
 
     async def _try_again(self, request: Request) -> None:
         while (pause := self._pause(request)) > 0:  # noqa: ASYNC110 - other calls may use up the limit meanwhile
@@ -163,25 +185,84 @@ class _Calls:
         crash_points.point("spool-call")
         began = time.monotonic()
         try:
-            reply = await self._client.send_once(PATH, [request.body])
-            line = result_line(name, 200, reply.content)
+            reply = await self._send(request)
+            line = _line(name, reply)
         except Refused as refused:
             self._log.refused(name)
             self._rate_limit.read_headers(refused.headers)
             if refused.verdict in ("retry", "slot"):
-                self._rate_limit.failed(began, refused.retry_after)
+                limited = refused.problem.status == 429
+                self._rate_limit.failed(began, refused.retry_after, "" if limited else str(refused))
             raise
-        except Unsent:
+        except Unsent as error:
             self._log.refused(name)
-            self._rate_limit.failed(began)
+            self._rate_limit.failed(began, why=str(error))
             raise
-        except (LostReply, ValueError, RecursionError) as lost:  # ValueError, RecursionError: an unreadable answer
-            self._rate_limit.failed(began, lost.retry_after if isinstance(lost, LostReply) else None)
+        except LostReply as lost:
+            self._rate_limit.failed(began, lost.retry_after, str(lost))
             self._log.write(error_line(name, LOST, str(lost)))
-            if self._rate_limit.failures >= TRIES:
-                why = f"the server does not answer ({lost}): repair it and run the same command"
-                self._spool.failure = BatchbenchError(why)
+            wrong_server = isinstance(lost, _NotJson) and not self._rate_limit.proven
+            if self._rate_limit.failures >= (FIRST_TRIES if wrong_server else TRIES):
+                why = f"the server failed {self._rate_limit.failures} times in a row: {str(lost).rstrip('.')}"
+                self._spool.failure = BatchbenchError(f"{why}. Repair this and run the same command")
         else:
             self._rate_limit.succeeded()
             self._rate_limit.read_headers(reply.headers)
             self._log.write(line)
+
+    async def _send(self, request: Request) -> Reply:
+        """Make a call; once more if the server takes only the other name of the token limit."""
+        limit_name, body = self._spool.limit_name, bytes(request.body)
+        sent = limit_name.apply(body)
+        try:
+            return await self._client.send_once(PATH, [sent])
+        except Refused as refused:
+            if not limit_name.learn(refused, sent):
+                raise
+        self._log.refused(request.custom_id)
+        await self._log.begin([request.custom_id])
+        return await self._client.send_once(PATH, [limit_name.apply(body)])
+
+
+class _NotJson(LostReply):
+    """A reply with a status of success that is not JSON."""
+
+
+class _Inside(msgspec.Struct):
+    """The fields of a reply that show whether an error took the place of the answer."""
+
+    error: msgspec.Raw = msgspec.Raw(b"null")
+    choices: list[msgspec.Raw] | None = None
+
+
+class _Code(msgspec.Struct):
+    code: int | str
+
+
+def _line(name: str, reply: Reply) -> bytes:
+    """The result line of a call; raises Refused if its reply holds a rate limit.
+
+    Raises LostReply if it holds another temporary error, because the server may charge for what it generated, or if it
+    is not JSON.
+    """
+    content = reply.content
+    if b'"error"' in content and (status := _status_inside(content)) is not None:
+        wait = retry_after(reply.headers, time.time())
+        refused = Refused(chat.problem(status, content), "retry", wait, reply.headers, content)
+        raise refused if status == 429 else LostReply(str(refused), retry_after=wait)
+    try:
+        return result_line(name, 200, content)
+    except (ValueError, RecursionError):
+        streams = is_event_stream(content)
+        hint = "pass --extra stream=false" if streams else "check the URL path, for example /v1"
+        raise _NotJson(f"the server sent {describe_body(content)}: {hint}") from None
+
+
+def _status_inside(content: bytes) -> int | None:
+    """The status of a temporary error that a reply holds instead of choices; None if it holds none."""
+    try:
+        inside = msgspec.json.decode(content, type=_Inside)
+        status = int(msgspec.json.decode(inside.error, type=_Code).code)
+    except (ValueError, RecursionError):
+        return None
+    return status if not inside.choices and (status in (408, 429) or 500 <= status < 600) else None

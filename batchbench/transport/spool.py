@@ -20,9 +20,9 @@ from anyio.abc import TaskGroup
 from batchbench.core import crash_points
 from batchbench.core.store import Store, sync
 from batchbench.errors import BatchbenchError
-from batchbench.providers.chat import LOST
+from batchbench.providers.chat import INTERRUPTED, LOST
 from batchbench.providers.interface import Problem
-from batchbench.transport.call_log import INTERRUPTED, error_line, unanswered
+from batchbench.transport.call_log import error_line, unanswered
 from batchbench.transport.client import START_BYTES
 from batchbench.transport.replies import Refused, Unsent, failure
 
@@ -54,12 +54,15 @@ class Request(msgspec.Struct):
 class BatchSpool(ABC):
     """OpenAI's Batch API on files; a subclass executes the batches."""
 
+    base_url = ""  # paths are names of files
+
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder = folder
         self._store = store
         self._executing: set[str] = set()
         self._group: TaskGroup | None = None
         self.failure: BatchbenchError | None = None  # after which no call is made
+        self.may_execute = True  # False: only results that exist are handed out
 
     @abstractmethod
     async def _execute(self, name: str) -> None:
@@ -188,7 +191,7 @@ class BatchSpool(ABC):
         return self._path(name, ".cancelled").exists()
 
     def _start(self, name: str) -> None:
-        if name in self._executing or self._group is None or self._cancelled(name):
+        if name in self._executing or self._group is None or self._cancelled(name) or not self.may_execute:
             return
         total, done = self._counts(name)
         if done < total:

@@ -16,13 +16,16 @@ def every_billed_answer_is_kept(case: Case) -> Check:
         missing = case.stored[batch.nonce].missing if batch.nonce in case.stored else set()
         for custom_id, text in batch.billed.items():
             answer, fault, row = case.kept.get(custom_id), batch.faults.get(custom_id), parsed(custom_id)
+            if answer is None and (batch.nonce, row[0]) in case.cut_off | case.retried:
+                continue
             if answer is None:
                 lost = fault in LOSES or row in case.rows_kept or not case.handed_out(batch, custom_id)
                 if row[0] not in missing or not lost:
                     yield f"{custom_id} was billed and is not kept"
+            elif answer["outcome"] in ("failed", "empty") and fault in SPOILS:
+                continue
             elif answer["outcome"] == "failed":
-                if fault not in SPOILS:
-                    yield f"{custom_id} was billed and is kept as failed"
+                yield f"{custom_id} was billed and is kept as failed"
             elif not _is_the_text(batch, answer["text"] or "", text, fault):
                 yield f"{custom_id} is kept with another text than the billed one"
     yield from _charged_calls_are_kept(case)
@@ -49,7 +52,7 @@ def _charged_calls_are_kept(case: Case) -> Problems:
         if count > 1:
             yield f"{count} answers claim to be call {call}"
     unnoted = len(case.first_questions)
-    if unnoted > len(case.journal.kind("tried")) and not case.unfinished:
+    if unnoted > len(case.journal.kind("tried")) and not case.unfinished and not case.lost_lines:
         yield f"{unnoted} calls were billed, are not kept, and were not noted as lost"
 
 
@@ -74,7 +77,7 @@ def every_kept_answer_was_billed(case: Case) -> Check:
         elif batch is None or custom_id not in ids[nonce]:
             yield f"{custom_id} is kept, but no batch of that nonce contained it"
         elif custom_id not in batch.billed and not (
-            row["outcome"] == "failed" and batch.faults.get(custom_id) in REFUSES
+            row["outcome"] in ("failed", "filtered") and batch.faults.get(custom_id) in REFUSES
         ):
             yield f"{custom_id} is kept as {row['outcome']}, but the provider never reported that"
     return f"{len(case.answers)} batches"
@@ -106,8 +109,10 @@ def every_row_is_accounted_for(case: Case) -> Check:
         answered = [row["id"] for row in case.answers[nonce]]
         if sorted([*answered, *stored.again, *stored.missing]) != sorted(rows_of(case.intents[nonce]["ranges"])):
             yield f"{nonce}: answered, again and missing rows are not the rows it asked"
+        if not {row for one, row in case.retried if one == nonce} <= set(stored.again):
+            yield f"{nonce}: rows were released that are not to be asked again"
         outcomes = Counter(row["outcome"] for row in case.answers[nonce])
-        if stored.answered != len(answered) or stored.outcomes != outcomes:
+        if stored.answered != len(answered) or (stored.counted and stored.outcomes != outcomes):
             yield f"{nonce}: {stored.answered} answers are noted, {dict(stored.outcomes)}, but {dict(outcomes)} kept"
         for row in stored.missing:  # every_billed_answer_is_kept judges the billed ones
             custom_id = f"{nonce}-{row}-{case.intents[nonce]['rep']}"
@@ -136,7 +141,12 @@ def every_row_is_accounted_for(case: Case) -> Check:
 def _lost_or_given_up(case: Case) -> set[Row]:
     """Rows whose answer is lost, or that stayed unanswered in `TRIES` batches."""
     reps = {nonce: event["rep"] for nonce, event in case.intents.items()}
-    tries = Counter((row, reps[nonce]) for nonce, stored in case.stored.items() for row in stored.again)
+    tries = Counter(
+        (row, reps[nonce])
+        for nonce, stored in case.stored.items()
+        for row in stored.again
+        if (nonce, row) not in case.retried and row not in stored.cut_off
+    )
     lost = {(row, reps[nonce]) for nonce, stored in case.stored.items() for row in stored.missing}
     return lost | {row for row in tries if tries[row] >= TRIES}
 
@@ -158,8 +168,10 @@ def files_match_their_digests(case: Case) -> Check:
             found = [one for one in case.readings[nonce].get(custom_id, []) if one.text is not None]
             answer = case.kept.get(custom_id)
             lines += len(found)
-            if custom_id in faults:
+            if custom_id in faults or (not found and custom_id in case.without_line):
                 continue  # the provider damaged this line; its text is compared with the ledger
+            if (nonce, row) in case.cut_off:
+                continue
             if answer is None and found and parsed(custom_id) not in case.rows_kept:
                 yield f"{custom_id} is in the result lines but not in the answers"
             elif answer and (found or answer["outcome"] != "failed") and not any(o.is_kept_as(answer) for o in found):

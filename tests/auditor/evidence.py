@@ -63,7 +63,7 @@ SPOILS = {
     for name in ("malformed", "nan", "trailing", "conflict", "tool-call", "huge", "nested", "choices-none", "renamed")
 } | {"line-wrapped", "line-number-text"}
 ALTERS = {f"line-{name}" for name in ("invalid-utf8", "surrogate", "choices-many", "swapped")}
-UNPRICED = {"line-usage-absent", "line-usage-negative"}  # the line does not say what it cost
+UNPRICED = {f"line-usage-{name}" for name in ("absent", "negative", "null", "nulls")}  # the cost is not in the line
 ABSURD = {"line-usage-huge"}
 REFUSES = {"line-policy"}  # the request fails, and is not billed
 SILENT = {"line-empty", "line-content-filter"}  # the model's answer has no text
@@ -82,6 +82,7 @@ class Submission:
     ids: list[str] = field(default_factory=list)
     billed: dict[str, str] = field(default_factory=dict)  # id -> digest of the text
     costs: dict[str, int] = field(default_factory=dict)
+    longest: int = 0  # output tokens of a billed answer at most
     twice: list[str] = field(default_factory=list)  # ids billed more than once within the batch
     ended: tuple[float, int, float] | None = None  # time, line, wall
     faults: dict[str, str] = field(default_factory=dict)  # id -> the fault in its result line
@@ -140,6 +141,7 @@ class Ledger:
             case "validated" if batch:
                 batch.ids = event["ids"]
             case "billed" if batch:
+                batch.longest = max([batch.longest, *event["outputs"]])
                 for custom_id, cost, text in zip(event["ids"], event["costs"], event["texts"], strict=True):
                     batch.twice += [custom_id] * (custom_id in batch.billed)
                     batch.billed[custom_id] = text
@@ -221,6 +223,7 @@ class Reading(NamedTuple):
     output_tokens: int = 0
     call: str = ""  # the answer's own id
     lost: bool = False  # a single call without a known outcome
+    cut: bool = False  # the token limit has cut the answer off
 
     def is_kept_as(self, row: Json) -> bool:
         mine = (self.outcome, self.text, self.input_tokens, self.output_tokens)
@@ -237,18 +240,25 @@ def read_line(line: bytes, provider: str) -> Reading | None:
                 return Reading(found["custom_id"])
             message, usage = result["message"], result["message"]["usage"]
             text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
-            outcome = {"refusal": "refused", "max_tokens": "truncated"}.get(message["stop_reason"], "answered")
-            return Reading(found["custom_id"], outcome, text, usage["input_tokens"], usage["output_tokens"])
+            outcome = {"max_tokens": "truncated"}.get(message["stop_reason"], "answered") if text.strip() else "empty"
+            outcome = "refused" if message["stop_reason"] == "refusal" else outcome
+            counts = usage["input_tokens"], usage["output_tokens"]
+            return Reading(found["custom_id"], outcome, text, *counts, cut=message["stop_reason"] == "max_tokens")
         response = found["response"]
         if response is None or response["status_code"] != 200:
             return Reading(found["custom_id"], lost=(found["error"] or {}).get("code") == "call_lost")
         body, choice, usage = response["body"], response["body"]["choices"][0], response["body"]["usage"]
         message = choice["message"]
-        outcome = {"content_filter": "filtered", "length": "truncated"}.get(choice["finish_reason"], "answered")
+        content = message["content"]
+        if isinstance(content, list):
+            content = "".join(part["text"] for part in content if part["type"] == "text")
+        text = content or message.get("refusal") or ""
+        outcome = {"length": "truncated"}.get(choice["finish_reason"], "answered")
+        outcome = outcome if text.strip() or choice.get("logprobs") else "empty"
+        outcome = "filtered" if choice["finish_reason"] == "content_filter" else outcome
         outcome = "refused" if message.get("refusal") else outcome
-        text = message["content"] or message.get("refusal") or ""
-        return Reading(
-            found["custom_id"], outcome, text, usage["prompt_tokens"], usage["completion_tokens"], body["id"]
-        )
+        counts = usage["prompt_tokens"], usage["completion_tokens"]
+        cut = choice["finish_reason"] == "length"
+        return Reading(found["custom_id"], outcome, text, *counts, body["id"], cut=cut)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None

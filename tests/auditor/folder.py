@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.auditor.case import Case, Check
 
-KNOWN = {"run.json", "journal", "lock", "metrics.json", "metrics.parquet", "cells.parquet", "report.html"}
+KNOWN = {"run.json", "journal", "lock", "mark", "metrics.json", "metrics.parquet", "cells.parquet", "report.html"}
 
 
 def a_finished_run_stays_unchanged(case: Case) -> Check:
@@ -28,7 +28,8 @@ def every_file_is_known_and_private(case: Case) -> Check:
         nonce = next((word for word in words if word in case.intents), "")  # a scratch name has a random word before it
         beside = nonce and name.startswith(("quarantine/", "spool/"))
         open_yet = case.unfinished and nonce and nonce not in case.stored
-        if name not in known and not beside and not open_yet:
+        kept = name.startswith(("journal.damaged", "quarantine/salvaged-"))
+        if name not in known and not beside and not open_yet and not kept:
             yield f"{name}: neither the journal nor the layout names this file"
         if stat.S_IMODE(path.lstat().st_mode) & 0o077 or not path.is_file() or path.is_symlink():
             yield f"{name}: other users may read it, or it is not a plain file"

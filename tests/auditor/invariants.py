@@ -18,6 +18,7 @@ CHECKS: tuple[Callable[[Case], Check], ...] = (
     answers.answers_belong_to_their_prompts,
     answers.no_row_has_two_answers,
     money.the_budget_holds,
+    money.reserves_follow_the_answers,
     answers.every_row_is_accounted_for,
     purchases.events_are_in_order,
     folder.a_finished_run_stays_unchanged,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.auditor.case import NOTHING_RAN, STEPS, Case, Check
+from tests.auditor.case import NOTHING_RAN, STEPS, Case, Check, step
 from tests.auditor.evidence import Row, Submission
 
 NO_BATCHES = "the provider has no batches"
@@ -16,10 +16,12 @@ def every_batch_is_on_record(case: Case) -> Check:
         if batch.nonce not in case.intents:
             yield f"batch {batch.id} carries {batch.nonce}, but the journal has no such intent"
             continue
-        named = len(case.created.get(batch.id, ())) + (batch.id in case.duplicates)
+        named = len(case.created.get(batch.id, ())) or int(batch.id in case.duplicates)
         if named > 1 or (named == 0 and not _is_being_looked_for(case, batch)):
             yield f"batch {batch.id} of {batch.nonce} is named {named} times"
-        if case.states[batch.nonce] in NOTHING_RAN and not (batch.refused or batch.deleted):
+        if case.states[batch.nonce] in NOTHING_RAN and not (
+            batch.refused or batch.deleted or batch.id in case.found_late
+        ):
             yield f"batch {batch.id} of {batch.nonce} was accepted, but the journal says that nothing ran"
     for remote in [*case.created, *case.duplicates]:
         if remote not in case.ledger.batches:
@@ -28,7 +30,7 @@ def every_batch_is_on_record(case: Case) -> Check:
         if remote not in case.copies:
             yield f"batch {remote} is noted as a copy of {event['nonce']}, but no fault made a copy"
     for nonce, count in Counter(case.ledger.batches[one].nonce for one in case.copies).items():
-        if count > case.ledger.doubled[nonce]:
+        if count > case.ledger.doubled[nonce] + case.late_listing:
             yield f"{nonce} has {count} copies, but faults made only {case.ledger.doubled[nonce]}"
     return f"{len(case.ours)} batches accepted, {len(case.copies)} copies"
 
@@ -53,14 +55,15 @@ def no_foreign_batch_is_adopted(case: Case) -> Check:
         if batch and (batch.owner != "client" or nonces != {batch.nonce}):
             yield f"batch {remote} belongs to {batch.nonce} but was adopted for {nonces}"
     yield from (f"{nonce} has {count} batches" for nonce, count in seen.items() if count > 1)
+    foreign = [name for event in case.journal.kind("foreign") for name in (event["remote"], *event.get("more", ()))]
     for remote, event in case.duplicates.items():
         if remote in case.ledger.batches and case.ledger.batches[remote].nonce != event["nonce"]:
             yield f"batch {remote} is not a copy of {event['nonce']}"
-    for event in case.journal.kind("foreign"):
-        if case.ledger.batches[event["remote"]].owner == "client":
-            yield f"batch {event['remote']} is ours but was noted as foreign"
+    for remote in foreign:
+        if case.ledger.batches[remote].owner == "client":
+            yield f"batch {remote} is ours but was noted as foreign"
     found = sum(event["found"] for event in case.journal.kind("created"))
-    return f"{len(case.created)} adopted, {found} of them found by search, {len(case.journal.kind('foreign'))} foreign"
+    return f"{len(case.created)} adopted, {found} of them found by search, {len(foreign)} foreign"
 
 
 def nothing_is_bought_twice(case: Case) -> Check:
@@ -73,7 +76,10 @@ def nothing_is_bought_twice(case: Case) -> Check:
     for row, count in case.purchases.rebought.items():
         if count > case.rebuys:
             yield f"row {row} was lost and bought again {count} times, with {case.rebuys} uses of --rebuy-missing"
+    unanswered = case.purchases.lost | case.cut_off
     last: dict[Row, Submission] = {}
+    mistakes = Counter(row for one in case.found_late for row in case.ledger.batches[one].rows())
+    yield from (f"row {row} was called void and bought {count} times" for row, count in mistakes.items() if count > 1)
     for batch in sorted(case.originals, key=lambda one: one.place):
         for custom_id, row in zip(batch.ids, batch.rows(), strict=True):
             earlier = last.get(row)
@@ -82,18 +88,19 @@ def nothing_is_bought_twice(case: Case) -> Check:
                 continue
             if earlier.ended is None or earlier.ended[1] > batch.place or earlier.ended[0] > batch.t:
                 yield f"{custom_id} was accepted while {earlier.id} was running"
-            elif f"{earlier.nonce}-{row[0]}-{row[1]}" in earlier.billed and (earlier.nonce, row[0]) not in case.purchases.lost:  # fmt: skip  # noqa: E501
+            elif f"{earlier.nonce}-{row[0]}-{row[1]}" in earlier.billed and (earlier.nonce, row[0]) not in unanswered:
                 yield f"{custom_id} was accepted although {earlier.id} had answered it"
     return f"{len(last)} rows in {len(case.originals)} batches"
 
 
 def nothing_is_billed_twice(case: Case) -> Check:
-    """No row is billed for two answers, unless the first answer was lost."""
+    """No row is billed for two answers, unless the first answer was lost or cut off by a short limit."""
+    unanswered = case.purchases.lost | case.cut_off
     billed: Counter[Row] = Counter()
     for batch in case.originals:
         yield from (f"{one} was billed twice in {batch.id}" for one in batch.twice)
         for custom_id, row in zip(batch.ids, batch.rows(), strict=True):
-            billed[row] += custom_id in batch.billed and (batch.nonce, row[0]) not in case.purchases.lost
+            billed[row] += custom_id in batch.billed and (batch.nonce, row[0]) not in unanswered
     yield from (f"row {row} was billed {count} times" for row, count in billed.items() if count > 1)
     calls = Counter(call.id for call in case.ledger.calls)
     yield from (f"call {one} was billed {count} times" for one, count in calls.items() if count > 1)
@@ -106,19 +113,20 @@ def events_are_in_order(case: Case) -> Check:
     state: dict[str, str] = {}
     at: dict[tuple[str, str], float] = {}
     for event in case.journal.events:
-        name, nonce = event["event"], event.get("nonce", "")
+        name, nonce = step(event), event.get("nonce", "")
         if name in STEPS:
-            if state.get(nonce, "") not in STEPS[name]:
+            if state.get(nonce, "") not in STEPS[name] and not (case.lost_lines and name == "ended"):
                 yield f"{nonce}: `{name}` follows `{state.get(nonce, '')}`"
             state[nonce] = name
             at[nonce, name] = event["at"]
         elif nonce and (nonce not in state or (name in ("late", "looked") and state[nonce] != "stored")):
             yield f"`{name}` of {nonce} follows `{state.get(nonce, '')}`"
-    for batch in case.ours:
-        for name in ("intent", "creating"):
+    unknown = case.lost_lines or case.wrong_clock  # the time of a lost line is unknown
+    for batch in case.ours if not unknown else ():
+        for name in ("intent", "creating") if (batch.nonce, "adopted") not in at else ():
             if at.get((batch.nonce, name), batch.wall + 1) > batch.wall:
                 yield f"batch {batch.id} was accepted before `{name}` of {batch.nonce} was written"
-    for nonce, batch in case.bought.items():
+    for nonce, batch in case.bought.items() if not case.wrong_clock else ():
         if (nonce, "stored") in at and (batch.ended is None or at[nonce, "stored"] < batch.ended[2]):
             yield f"{nonce} was stored before {batch.id} had ended"
     return f"{len(state)} batches in {len(case.journal.events)} events"

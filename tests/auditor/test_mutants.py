@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from tests.auditor.evidence import zstd
+from tests.auditor.evidence import rows_of, zstd
 from tests.auditor.invariants import INVARIANTS, audit, load
 from tests.dispatch.conftest import manifests as manifests  # a fixture
 from tests.dispatch.scene import Scene
@@ -47,7 +47,7 @@ def distorted(folder: Path, manifests: Path) -> Scene:
     lines = ("line-duplicate", "line-missing", "line-malformed", "line-policy")
     rules: list[Json] = [{"do": "dup-accept"}, *({"do": do, "nth": [place]} for place, do in enumerate(lines, 1))]
     scene = Scene(folder, manifests, "openai", rules=[*rules, {"do": "line-swapped", "nth": [5, 6]}])
-    assert scene.run("--trial", "always", k=20, size=10).code == 6
+    assert scene.run("--pilot", "auto", k=20, size=10).code == 6
     scene.end_faults()
     done = scene.run("--rebuy-missing", k=20, size=10)
     assert done.code == 0, done
@@ -58,8 +58,39 @@ def single(folder: Path, manifests: Path) -> Scene:
     """A server without batches; some of its answers were lost."""
     scene = Scene(folder, manifests, "chat", rules=[{"do": "reset-after", "on": "chat", "first": 1, "p": 0.3}])
     scene.price = "0.15,0.60"  # the emulator bills single calls at twice the batch price
-    done = scene.run("--trial", "always", k=30, size=15)
+    done = scene.run("--pilot", "auto", k=30, size=15)
     assert done.code == 0, done
+    return scene
+
+
+def thrifty(folder: Path, manifests: Path) -> Scene:
+    """A run within a small budget: short limits cut answers off, and input is reserved by the answers so far."""
+    scene = Scene(folder, manifests, "openai", rules=[{"do": "line-endless", "since": 2, "key": "[05]-0$"}])
+    done = scene.run("--budget", "0.004", "--budget-mode", "learnt", k=200, size=100)
+    assert done.code == 3, done
+    return scene
+
+
+def retried(folder: Path, manifests: Path) -> Scene:
+    """Lines were damaged, so that their rows failed; --retry-failed asked these rows again."""
+    scene = Scene(folder, manifests, "openai", rules=[{"do": "line-malformed", "nth": [2]}])
+    assert scene.run(k=20, size=10).code == 0
+    scene.end_faults()
+    done = scene.run("--retry-failed", k=20, size=10)
+    assert (done.code, done.report["answered"]) == (0, 20), done
+    return scene
+
+
+def restored(folder: Path, manifests: Path) -> Scene:
+    """The home was put back to an earlier state, and the batches that it did not know were adopted."""
+    scene = Scene(folder, manifests, "openai")
+    assert scene.run(k=10, size=10).code == 0
+    shutil.copytree(scene.home, folder / "snapshot")
+    assert scene.run(k=30, size=10).code == 0
+    shutil.rmtree(scene.home)
+    shutil.copytree(folder / "snapshot", scene.home)
+    done = scene.run("--adopt", k=40, size=10)
+    assert (done.code, done.report["answered"]) == (0, 40), done
     return scene
 
 
@@ -286,6 +317,11 @@ def a_reserve_is_too_small(run: Copy) -> None:
     run.last("intent")["reserve"] = 10
 
 
+def a_batch_is_bought_at_other_rates_than_planned(run: Copy) -> None:
+    intent = run.last("intent")
+    intent["rates"] = intent["rates"] | {"input": 1, "output": 1}
+
+
 def a_cost_is_noted_too_low(run: Copy) -> None:
     run.whole()["cost"] -= 1
 
@@ -378,7 +414,8 @@ def no_money_is_reserved_for_a_copy(run: Copy) -> None:
 
 def a_row_is_bought_again_after_its_late_answer(run: Copy) -> None:
     stored, row = run.struck("line-missing")
-    again = next(e for e in run.journal if e["event"] == "intent" and [row, row + 1] in e["ranges"])
+    later = run.journal[run.journal.index(stored) :]
+    again = next(e for e in later if e["event"] == "intent" and row in rows_of(e["ranges"]))
     more = {"parts": [], "again": [], "quarantined": 0, "outcomes": {"answered": 1}, "missing": []}
     run.insert(again, "late", stored["nonce"], cost=stored["cost"], **more)
 
@@ -569,16 +606,16 @@ def a_cost_is_noted_too_low_at_first(run: Copy) -> None:
     stored["cost"] -= 1
 
 
-def the_cost_of_a_trial_is_noted_too_low(run: Copy) -> None:
+def the_cost_of_the_pilot_is_noted_too_low(run: Copy) -> None:
     run.last("passed")["cost"] -= 1
 
 
-def a_trial_is_not_noted(run: Copy) -> None:
+def a_question_of_the_pilot_is_not_noted(run: Copy) -> None:
     for kind in ("tried", "passed"):
         run.journal.remove(run.last(kind))
 
 
-def a_trial_exceeds_the_budget(run: Copy) -> None:
+def the_pilot_exceeds_the_budget(run: Copy) -> None:
     run.last("asked")["budget"] = 1_000_000
     run.last("tried")["reserve"] = 1_000_001
 
@@ -682,6 +719,92 @@ def the_last_line_of_the_journal_is_torn(run: Copy) -> None:
     run.tail = b"00000000 99 {"
 
 
+def thrifty_intent(run: Copy) -> Json:
+    """The last intent with a short limit."""
+    return [event for event in run.journal if event["event"] == "intent" and event["max_tokens"]][-1]
+
+
+def a_limit_is_noted_lower_than_it_was(run: Copy) -> None:
+    thrifty_intent(run)["max_tokens"] = 1
+    for event in run.mine("billed"):
+        event["outputs"] = [max(2, count) for count in event["outputs"]]
+
+
+def a_short_limit_is_not_noted(run: Copy) -> None:
+    """Then its reserve is too small, and answers that it cut off were bought twice."""
+    thrifty_intent(run)["max_tokens"] = None
+
+
+def a_cut_off_answer_is_kept(run: Copy) -> None:
+    stored = next(event for event in run.journal if event["event"] == "stored" and event["cut_off"])
+    row = stored["cut_off"][0][0]
+    kept = stored_frame(run, stored)
+    line = kept.head(1).with_columns(id=pl.lit(row, kept["id"].dtype), outcome=pl.lit("truncated"))
+    run.answers(stored, lambda frame: pl.concat([frame, line]))
+
+
+def a_whole_answer_is_noted_as_cut_off(run: Copy) -> None:
+    """So that it could be bought again."""
+    stored = next(event for event in run.journal if event["event"] == "stored" and event["cut_off"])
+    row = run.row(stored)
+    stored["cut_off"] = [*stored["cut_off"], [row, row + 1]]
+
+
+def a_cut_off_row_is_asked_with_a_short_limit_again(run: Copy) -> None:
+    cut = next(event for event in run.journal if event["event"] == "stored" and event["cut_off"])["cut_off"]
+    rows = {row for start, stop in cut for row in range(start, stop)}
+    intents = [event for event in run.journal if event["event"] == "intent" and event["max_tokens"] is None]
+    again = [event for event in intents if rows & {row for one in event["ranges"] for row in range(*one)}]
+    again[-1]["max_tokens"] = 299
+
+
+def input_is_reserved_by_fewer_tokens_than_an_answer_had(run: Copy) -> None:
+    thrifty_intent(run)["tokens_per_byte"] /= 1.5
+
+
+def input_is_reserved_by_the_answers_after_one_had_more(run: Copy) -> None:
+    stored = next(event for event in run.journal if event["event"] == "stored" and event["answered"] > 1)
+    run.answers(stored, lambda frame: frame.with_columns(input_tokens=pl.col("input_tokens") * 10))
+
+
+def a_retry_is_not_on_record(run: Copy) -> None:
+    for event in run.journal:
+        if event["event"] == "late":
+            event["held"] = []
+
+
+def a_row_is_released_that_was_not_asked_again(run: Copy) -> None:
+    """It is in no answer file, and in no later batch."""
+    late = run.last("late")
+    stored = next(event for event in run.journal if event["event"] == "stored" and event["nonce"] == late["nonce"])
+    row = next(row for row in stored_frame(run, stored)["id"] if row not in [start for start, _ in late["held"]])
+    late["held"] = sorted([*late["held"], [row, row + 1]])
+
+
+def adopted(run: Copy) -> Json:
+    """The intent of an adopted batch."""
+    return next(event for event in run.journal if event["event"] == "intent" and event["remote"])
+
+
+def an_adopted_batch_is_dropped(run: Copy) -> None:
+    nonce = adopted(run)["nonce"]
+    run.journal = [event for event in run.journal if event.get("nonce") != nonce]
+
+
+def a_batch_is_adopted_without_its_last_row(run: Copy) -> None:
+    """Its answer is then that of no request, and the row can be bought again."""
+    intent = adopted(run)
+    intent["ranges"][-1][1] -= 1
+    intent["rows"] -= 1
+    stored = next(e for e in run.journal if e["event"] == "stored" and e["nonce"] == intent["nonce"])
+    run.answers(stored, lambda frame: frame.filter(pl.col("id") < intent["ranges"][-1][1]))
+    stored["answered"] -= 1
+
+
+def a_batch_is_adopted_without_a_reserve(run: Copy) -> None:
+    adopted(run)["reserve"] = 0
+
+
 class Mutant(NamedTuple):
     """A way of breaking a run, and the invariant that has to find it."""
 
@@ -692,6 +815,14 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = [
+    Mutant(a_retry_is_not_on_record, "nothing_is_bought_twice", retried),
+    Mutant(a_retry_is_not_on_record, "nothing_is_billed_twice", retried),
+    Mutant(a_retry_is_not_on_record, "every_billed_answer_is_kept", retried),
+    Mutant(a_row_is_released_that_was_not_asked_again, "every_row_is_accounted_for", retried),
+    Mutant(an_adopted_batch_is_dropped, "every_batch_is_on_record", restored),
+    Mutant(an_adopted_batch_is_dropped, "every_billed_answer_is_kept", restored),
+    Mutant(a_batch_is_adopted_without_its_last_row, "every_billed_answer_is_kept", restored),
+    Mutant(a_batch_is_adopted_without_a_reserve, "the_budget_holds", restored),
     Mutant(a_created_event_is_dropped, "every_batch_is_on_record"),
     Mutant(an_intent_is_dropped, "every_batch_is_on_record"),
     Mutant(a_batch_is_adopted_twice, "every_batch_is_on_record"),
@@ -752,18 +883,29 @@ MUTANTS = [
     Mutant(a_reserve_is_too_small, "the_budget_holds"),
     Mutant(the_maximum_cost_of_a_row_is_noted_too_low, "the_budget_holds"),
     Mutant(no_money_is_reserved_for_a_copy, "the_budget_holds", distorted),
+    Mutant(a_batch_is_bought_at_other_rates_than_planned, "the_budget_holds"),
     Mutant(a_cost_is_noted_too_low, "the_budget_holds"),
     Mutant(a_cost_is_noted_too_low_at_first, "the_budget_holds"),
     Mutant(a_cost_is_noted_too_high, "the_budget_holds"),
     Mutant(the_cost_of_a_damaged_line_is_noted_far_too_high, "the_budget_holds", distorted),
-    Mutant(the_cost_of_a_trial_is_noted_too_low, "the_budget_holds", distorted),
-    Mutant(a_trial_is_not_noted, "the_budget_holds", distorted),
-    Mutant(a_trial_exceeds_the_budget, "the_budget_holds", distorted),
-    Mutant(the_cost_of_a_trial_is_noted_too_low, "the_budget_holds", single),
+    Mutant(the_cost_of_the_pilot_is_noted_too_low, "the_budget_holds", distorted),
+    Mutant(a_question_of_the_pilot_is_not_noted, "the_budget_holds", distorted),
+    Mutant(the_pilot_exceeds_the_budget, "the_budget_holds", distorted),
+    Mutant(the_cost_of_the_pilot_is_noted_too_low, "the_budget_holds", single),
     Mutant(lost_calls_are_noted_without_a_cost, "the_budget_holds", single),
     Mutant(calls_cost_more_than_the_budget, "the_budget_holds", single),
     Mutant(the_journal_exceeds_the_budget, "the_budget_holds"),
     Mutant(the_provider_bills_more_than_the_budget, "the_budget_holds"),
+    Mutant(a_limit_is_noted_lower_than_it_was, "reserves_follow_the_answers", thrifty),
+    Mutant(a_cut_off_answer_is_kept, "reserves_follow_the_answers", thrifty),
+    Mutant(a_whole_answer_is_noted_as_cut_off, "reserves_follow_the_answers", thrifty),
+    Mutant(a_cut_off_row_is_asked_with_a_short_limit_again, "reserves_follow_the_answers", thrifty),
+    Mutant(input_is_reserved_by_fewer_tokens_than_an_answer_had, "reserves_follow_the_answers", thrifty),
+    Mutant(input_is_reserved_by_the_answers_after_one_had_more, "reserves_follow_the_answers", thrifty),
+    Mutant(a_short_limit_is_not_noted, "the_budget_holds", thrifty),
+    Mutant(a_reserve_is_too_small, "the_budget_holds", thrifty),
+    Mutant(a_cost_is_noted_too_low, "the_budget_holds", thrifty),
+    Mutant(an_answer_is_dropped, "every_billed_answer_is_kept", thrifty),
     Mutant(a_row_is_forgotten, "every_row_is_accounted_for"),
     Mutant(outcomes_are_noted_wrongly, "every_row_is_accounted_for"),
     Mutant(more_answers_are_noted_than_kept, "every_row_is_accounted_for"),
@@ -805,7 +947,9 @@ def copy(copied: Callable[[Make], Copy]) -> Copy:
     return copied(eventful)
 
 
-@pytest.mark.parametrize("make", [eventful, distorted, single], ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "make", [eventful, distorted, single, thrifty, retried, restored], ids=lambda make: make.__name__
+)
 def test_a_good_run_passes(copied: Callable[[Make], Copy], make: Make) -> None:
     run = copied(make)
     assert found(run) == set()
@@ -822,6 +966,7 @@ def test_the_good_runs_contain_every_kind_of_event(played: Callable[[Make], Path
     assert any(event.get("owner") == "someone else" for event in run.events)
     assert [event for event in Copy(played(distorted)).journal if event["event"] == "duplicate"]
     assert b"call_lost" in everything_raw(Copy(played(single)))
+    assert [event for event in Copy(played(thrifty)).journal if event["event"] == "stored" and event["cut_off"]]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.by}-{mutant.do.__name__}")

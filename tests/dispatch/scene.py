@@ -58,6 +58,7 @@ class Scene:
         shutil.copytree(manifests, self.home / "manifests")
         self.dialect = dialect
         self.price = PRICE
+        self.model = MODEL
         self.emulator = Emulator(folder / "state", *words, rules=rules)
         self.running: list[subprocess.Popen[str]] = []
         self.environment: dict[str, str] = {}
@@ -96,14 +97,16 @@ class Scene:
         """The command line."""
         given = [*PROBE, *self._model(), "--price", self.price, "--sample-k", str(k), "--batch-size", str(size)]
         given += ["--settle", "1", *(["--json"] if "--quiet" not in words else [])]
+        if command == "run":  # an echo is not a decision, so no answer can be read
+            given += ["--pilot", "none", "--anyway"]
         start = [*self.around, sys.executable, "-m", "batchbench", command]
         return [*start, *given, "--home", str(self.home), *map(str, words)]
 
     def _model(self) -> list[str]:
         if self.dialect == "chat":
-            return ["--model", f"chat:{MODEL}@{self.emulator.openai_url}"]
+            return ["--model", f"chat:{self.model}@{self.emulator.openai_url}"]
         url = self.emulator.openai_url if self.dialect == "openai" else self.emulator.anthropic_url
-        return ["--model", f"{self.dialect}:{MODEL}", "--base-url", url]
+        return ["--model", f"{self.dialect}:{self.model}", "--base-url", url]
 
     def run(self, *words: str | int, timeout: float = 60, **options: Any) -> Ran:
         """Start the program and wait for it; `crash="torn-EVENT:n"` leaves half of that event's line in the journal."""
@@ -157,6 +160,13 @@ class Scene:
         problems = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
         assert not problems, problems
         return found
+
+    def decisions(self) -> list[str]:
+        """What the user says of batches that are unresolved and unknown to the provider, as options of `run`."""
+        begun = list(self.home.glob("cache/*/*/run.json"))
+        lost = {event["nonce"] for event in self.journal("unresolved")} if begun else set()
+        lost -= {event["nonce"] for event in self.accepted()}
+        return [word for nonce in sorted(lost) for word in ("--resolve", f"{nonce}=void")]
 
     def asked_for(self) -> int:
         return sum(len(rows_of(event["ranges"])) for event in self.journal("intent"))

@@ -37,7 +37,7 @@ def test_a_reached_budget_stops_the_run_and_a_higher_budget_continues_it(stage: 
     scene = stage(dialect)
     stopped = scene.run("--budget", "0.0004", "--max-tokens", "5", k=100, size=10)
     assert stopped.code == 3, stopped
-    assert "raise --budget and run the same command" in stopped.stderr
+    assert "raise --budget to about $" in stopped.stderr
     assert 0 < scene.cost() <= 400
     assert micro(stopped.report["spent_usd"]) == scene.cost()
     billed = scene.billed()
@@ -79,7 +79,7 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
     done = None
     budget = rng.randint(200, 3_000)
     for turn in range(40):
-        client = scene.start("--budget", dollars(budget), k=rows, size=size)
+        client = scene.start("--budget", dollars(budget), *scene.decisions(), k=rows, size=size)
         if turn < 3 and rng.random() < 0.6:
             seen = bought(scene)
             wait_until(lambda: bought(scene) > seen or client.poll() is not None)  # noqa: B023
@@ -88,9 +88,12 @@ def play(stage: Stage, seed: int, dialects: tuple[str, ...] = DIALECTS) -> None:
                 assert scene.cost() <= budget
                 continue
         done = ended(client)
-        assert done.code in (0, 3, 6), (seed, done)
+        assert done.code in (0, 3, 4, 6), (seed, done)
         assert scene.cost() <= budget, (seed, done)
         scene.audit()
+        if done.code == 4:  # the creates of the same rows failed twice: the user decides
+            assert scene.decisions(), (seed, done)
+            continue
         if done.code != 3:
             break
         budget += rng.randint(500, 5_000) * (turn + 1)
@@ -110,7 +113,7 @@ def bought(scene: Scene) -> int:
 
 
 # with seed 18, rows lost in a cut-off download were once bought again
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full), 18])
+@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.full) for seed in (0, 1)), 18])
 def test_random_prices_faults_and_kills_never_exceed_a_budget(stage: Stage, seed: int) -> None:
     play(stage, seed)
 

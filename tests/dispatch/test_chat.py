@@ -104,7 +104,7 @@ def test_a_call_that_was_charged_but_not_answered_is_made_again_with_new_money(c
     budget = 700
     stopped = scene.run("--budget", f"{budget / 1_000_000}", "--max-tokens", "5", k=ROWS, size=ROWS)
     assert stopped.code == 3, stopped
-    assert "raise --budget and run the same command" in stopped.stderr
+    assert "raise --budget to about $" in stopped.stderr
     assert 0 < scene.cost() <= micro(stopped.report["spent_usd"]) <= budget
     kept, billed = stopped.report["answered"], scene.billed()
     done = scene.run("--budget", "1", "--max-tokens", "5", k=ROWS, size=ROWS)
@@ -147,14 +147,15 @@ def test_a_server_that_loses_every_call_is_given_up(chat: Stage) -> None:
     scene = chat(rules=[{"do": "503-before", "on": "chat"}])
     done = scene.run(k=ROWS, size=ROWS)
     assert done.code == 1, done
-    assert "the server does not answer (503" in done.stderr
+    assert "the server failed 5 times in a row: 503" in done.stderr
     assert len(spooled(scene, "*.calls")) < ROWS
 
 
-def test_a_trial_question_is_asked_and_paid_for(chat: Stage) -> None:
+def test_the_pilot_is_asked_and_paid_for(chat: Stage) -> None:
     scene = chat()
-    done = scene.run("--trial", "always", k=ROWS, size=ROWS)
-    assert (done.code, scene.billed()) == (0, ROWS + 1), done
+    done = scene.run("--pilot", "auto", k=ROWS, size=ROWS)
+    assert (done.code, scene.billed()) == (0, ROWS + len(scene.journal("passed"))), done
+    assert len(scene.journal("passed")) == min(20, ROWS // 5)
     assert micro(done.report["spent_usd"]) == scene.cost()
 
 
@@ -181,7 +182,7 @@ def test_a_cancelled_run_keeps_its_answers(chat: Stage) -> None:
     scene = chat()
     assert scene.run(k=ROWS, size=ROWS, crash="spool-line:5").code == KILLED
     assert scene.run(k=ROWS, size=ROWS, command="cancel").code == 0
-    done = scene.run(k=ROWS, size=ROWS)
+    done = scene.run("--again", k=ROWS, size=ROWS)
     assert (done.code, done.report["answered"]) == (0, ROWS), done
     answers = pl.concat(pl.read_parquet(file) for file in scene.run_folder.glob("answers/*.parquet"))
     assert sorted(answers["id"]) == list(range(ROWS))

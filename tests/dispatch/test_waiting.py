@@ -1,6 +1,7 @@
 """While the program waits, it says what for and when it looks again; with --quiet it says nothing."""
 
 import re
+import time
 
 import pytest
 
@@ -38,3 +39,15 @@ def test_a_quiet_run_prints_nothing(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
     done = scene.run("--quiet", k=20, size=10)
     assert (done.code, done.stdout, done.stderr, scene.billed()) == (0, "", "", 20)
+
+
+def test_a_time_to_wait_is_kept_and_no_batch_has_to_end_first(stage: Stage) -> None:
+    rules: list[Json] = [{"do": "429-seconds", "on": "create", "p": 0.5}]
+    scene = stage("openai", "--delay", "processing=3600", rules=rules)
+    client = scene.start(k=80, size=10)
+    until = time.monotonic() + 90
+    while len(scene.accepted()) < 8 and time.monotonic() < until:
+        time.sleep(0.2)
+    client.kill()
+    client.communicate()
+    assert len(scene.accepted()) == 8

@@ -112,7 +112,8 @@ def test_the_structure_is_checked_by_the_create(
     assert isinstance(refused.value.body, dict)
     assert refused.value.body["type"] == "error"
     assert refused.value.body["error"]["type"] == "invalid_request_error"
-    assert not [line for line in emulator.events("accepted") if line["nonce"] == "bad"]
+    accepted = [line for line in emulator.events("accepted") if line["dialect"] == "anthropic"]
+    assert "bad" not in {line["nonce"] for line in accepted}
 
 
 def test_bodies_that_are_not_a_batch_are_refused(emulator: Emulator) -> None:
@@ -215,6 +216,65 @@ def test_synchronous_calls_work(client: anthropic.Anthropic) -> None:
     assert "echo" in [model.id for model in client.models.list()]
     with pytest.raises(anthropic.NotFoundError, match="model: claude-none"):
         client.messages.create(model="claude-none", max_tokens=5, messages=[{"role": "user", "content": "x"}])
+
+
+def test_models_say_what_they_can_do_and_when_they_retire(client: anthropic.Anthropic) -> None:
+    opus = client.models.retrieve("claude-opus-5-5")
+    assert (opus.lifecycle, opus.retires_at, opus.line, opus.max_tokens) == ("active", None, "opus", 128_000)
+    assert opus.capabilities
+    assert opus.capabilities.batch.supported
+    assert opus.capabilities.thinking.supported
+    types = opus.capabilities.thinking.types
+    assert (types.adaptive.supported, types.disabled.supported, types.between_tools.supported) == (True, False, False)
+    assert opus.capabilities.effort.max.supported
+    sonnet = client.models.retrieve("claude-sonnet-5-5/random").capabilities
+    assert sonnet
+    assert sonnet.thinking.types.between_tools.supported
+    haiku = client.models.retrieve("claude-haiku-4-5").capabilities
+    assert haiku
+    assert (haiku.effort.supported, haiku.thinking.types.enabled.supported) == (False, True)
+    old = client.models.retrieve("claude-sonnet-4-5")
+    assert old.lifecycle == "deprecated"
+    assert old.retires_at
+    assert old.retires_at.date().isoformat() == "2026-11-30"
+    listed = {model.id: model for model in client.models.list()}
+    assert {"claude-haiku-5-5", "random"} <= set(listed)
+    assert listed["random"].capabilities
+    assert not listed["random"].capabilities.thinking.supported
+    for name in ("claude-none", "gpt-6.1-sol"):
+        with pytest.raises(anthropic.NotFoundError, match=f"model: {name}"):
+            client.models.retrieve(name)
+
+
+def test_a_thinking_model_puts_its_thoughts_before_the_text(client: anthropic.Anthropic) -> None:
+    def ask(limit: int, **more: Any) -> anthropic.types.Message:
+        messages: Any = [{"role": "user", "content": "Why?"}]
+        answer = client.messages.create(model="claude-opus-5-5/echo", max_tokens=limit, messages=messages, **more)
+        assert isinstance(answer, anthropic.types.Message)
+        return answer
+
+    whole = ask(6000)
+    assert [block.type for block in whole.content] == ["thinking", "text"]
+    assert whole.usage.output_tokens_details
+    assert whole.usage.output_tokens_details.thinking_tokens == whole.usage.output_tokens - 1
+    cut = ask(300)
+    assert [block.type for block in cut.content] == ["thinking"]
+    assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 300)
+    assert ask(500, output_config={"effort": "low"}).content[-1].type == "text"
+    with pytest.raises(anthropic.BadRequestError, match=r"thinking\.type\.disabled is not supported"):
+        ask(300, thinking={"type": "disabled"})
+
+
+def test_a_batch_of_a_thinking_model_has_answers_without_text(client: anthropic.Anthropic) -> None:
+    requests = message_requests("thinks", 20, model="claude-haiku-5-5/echo", max_tokens=1500)
+    batch = finish(client, client.messages.batches.create(requests=requests).id)
+    kinds = []
+    for line in client.messages.batches.results(batch.id):
+        assert line.result.type == "succeeded"
+        kinds.append([block.type for block in line.result.message.content])
+    assert all(kind[0] == "thinking" for kind in kinds)
+    assert ["thinking"] in kinds
+    assert ["thinking", "text"] in kinds
 
 
 def test_a_call_without_a_known_version_is_refused(emulator: Emulator) -> None:

@@ -10,16 +10,19 @@ import socket
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from batchbench.emulator.faults.catalogue import FAULTS, Fault
 from tests.emulator.conftest import Emulate
-from tests.emulator.driver import MESSAGE_BATCHES, Answer, Emulator, chat_lines, message_requests
+from tests.emulator.driver import MESSAGE_BATCHES, Answer, Emulator, chat_body, chat_lines, message_requests
 
 Json = dict[str, Any]
+CHAT, MESSAGES = "/openai/v1/chat/completions", "/anthropic/v1/messages"
 
 
 def nonce(name: str, dialect: str) -> str:
@@ -41,7 +44,7 @@ def rule(fault: Fault) -> Json:
     """A rule that affects only the test of this fault."""
     key = f"^(openai|anthropic)_{fault.name.replace('-', '_')}(-|$)"
     made: Json = {"do": fault.name, "key": key}
-    if fault.kind in ("before", "after", "late"):
+    if fault.kind in ("before", "after", "late", "change"):
         made["on"] = "create"
     if fault.name == "line-huge":
         made["value"] = 2_000_000
@@ -67,7 +70,8 @@ def create(emulator: Emulator, dialect: str, name: str, n: int = 3, timeout: flo
     if dialect == "anthropic":
         body = {"requests": message_requests(nonce(name, dialect), n)}
         return emulator.call("POST", MESSAGE_BATCHES, body, timeout=timeout)
-    file = emulator.upload(nonce(name, dialect), chat_lines(nonce(name, dialect), n)).json()["id"]
+    more: Json = {"logprobs": True, "top_logprobs": 2} if "logprobs" in name else {}
+    file = emulator.upload(nonce(name, dialect), chat_lines(nonce(name, dialect), n, **more)).json()["id"]
     return emulator.create(file, timeout=timeout)
 
 
@@ -84,7 +88,14 @@ def accepted(emulator: Emulator, name: str, dialect: str) -> list[Json]:
 # Replies that replace the real one.
 
 STATUSES = {"408", "409", "500", "502", "503", "504", "520", "529"}
-BODIES = {"html": b"<!DOCTYPE html>", "empty": b"", "null": b"null", "other-json": b'["what"'}
+BODIES = {
+    "html": b"<!DOCTYPE html>",
+    "empty": b"",
+    "null": b"null",
+    "other-json": b'["what"',
+    "event-stream": b'data: {"object"',
+    "error-200": b'{"error":{',
+}
 BROKEN: dict[str, tuple[type[Exception], ...]] = {
     "reset": (ConnectionResetError,),
     "close": (http.client.RemoteDisconnected,),
@@ -96,12 +107,20 @@ BROKEN: dict[str, tuple[type[Exception], ...]] = {
 }
 REFUSED = {
     "400-cannot-find-file": 400,
+    "400-batch-only": 400,
     "400-not-json": 400,
     "400-usage-limits": 400,
     "401-revoked": 401,
     "401-echo-key": 401,
     "402-billing": 402,
+    "402-retry-after": 402,
     "403-permission": 403,
+    "403-flagged": 403,
+    "error-string": 400,
+    "error-flat": 400,
+    "error-int-code": 400,
+    "error-nested": 400,
+    "error-detail": 422,
     "404-foreign-key": 404,
     "413-too-large": 413,
     "413-html": 413,
@@ -183,6 +202,84 @@ def check_code(answer: Answer, name: str, dialect: str) -> None:
         assert "details" not in error
 
 
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("error-string", ("error",)),
+        ("error-flat", ("message",)),
+        ("error-int-code", ("error", "message")),
+        ("error-nested", ("error", "metadata", "raw")),
+        ("error-detail", ("detail", 0, "msg")),
+        ("403-flagged", ("error", "metadata", "reasons", 0)),
+    ],
+)
+def test_other_servers_put_the_message_elsewhere(hostile: Emulator, name: str, where: tuple[Any, ...]) -> None:
+    found = create(hostile, "openai", name).json()
+    for step in where:
+        found = found[step]
+    assert isinstance(found, str)
+
+
+def test_the_status_of_an_error_in_another_format_can_be_chosen(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "error-string", "on": "chat", "value": 500}])
+    assert emulator.call("POST", CHAT, chat_body("x")).status == 500
+
+
+def test_a_credit_that_is_held_says_when_to_try_again(hostile: Emulator) -> None:
+    assert create(hostile, "openai", "402-retry-after").headers["retry-after"] == "2"
+
+
+def test_the_same_prompts_are_flagged_every_time(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "403-flagged", "on": "chat", "p": 0.5}])
+    rounds = [[emulator.call("POST", CHAT, chat_body(f"Prompt {k}")).status for k in range(20)] for _ in range(3)]
+    assert rounds[0] == rounds[1] == rounds[2]
+    assert set(rounds[0]) == {200, 403}
+
+
+# The right reply, sent in another way.
+
+
+@pytest.mark.parametrize(("name", "dialect"), [case for case in cases("change") if case[0] != "slow-reply"])
+def test_a_reply_is_right_but_sent_in_another_way(hostile: Emulator, name: str, dialect: str) -> None:
+    answer = create(hostile, dialect, name)
+    batch = json.loads(gzip.decompress(answer.body)) if name == "gzip" else answer.json()
+    assert answer.status == (200 if name == "gzip" else int(name.removeprefix("status-")))
+    assert answer.headers.get("content-encoding") == ("gzip" if name == "gzip" else None)
+    assert hostile.wait(batch["id"])["id"] == batch["id"]
+    assert len(accepted(hostile, name, dialect)) == 1
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_reply_is_right_but_late(hostile: Emulator, dialect: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(create, hostile, dialect, "slow-reply")
+        while not accepted(hostile, "slow-reply", dialect):
+            time.sleep(0.01)
+        assert not waiting.done(), "the server has acted, but has not replied"
+        hostile.advance(131)
+        assert waiting.result().status == 200
+
+
+def test_every_kind_of_reply_can_be_compressed(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "gzip", "on": ["upload", "content", "results", "chat", "messages"]}])
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in chat_lines("packed", 3))
+    file = json.loads(gzip.decompress(emulator.upload_bytes("packed-input.jsonl", content).body))
+    batch = emulator.wait(emulator.create(file["id"]).json()["id"])
+    for done in (batch, emulator.wait(emulator.submit_messages("packed", 3))):
+        answer = emulator.call("GET", download_path(emulator, done))
+        assert gzip.decompress(answer.body) == true_bytes(emulator, done)
+    assert json.loads(gzip.decompress(emulator.call("POST", CHAT, chat_body("x")).body))["object"] == "chat.completion"
+    assert [line["complete"] for line in emulator.events("downloaded")] == [True, True]
+
+
+def test_uploads_and_synchronous_calls_can_have_another_status(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "status-201", "on": ["upload", "chat"]}, {"do": "status-202", "on": "messages"}])
+    assert emulator.upload("other", chat_lines("other", 1)).status == 201
+    assert emulator.call("POST", CHAT, chat_body("x")).status == 201
+    assert emulator.call("POST", MESSAGES, {**chat_body("x"), "max_tokens": 5}).status == 202
+    assert emulator.call("POST", CHAT, {**chat_body("x"), "model": "none"}).status == 404, "errors keep their status"
+
+
 def test_a_refused_key_is_quoted_in_the_message(hostile: Emulator) -> None:
     message = create(hostile, "openai", "401-echo-key").json()["error"]["message"]
     assert hostile.token in message
@@ -256,6 +353,8 @@ def true_bytes(emulator: Emulator, batch: Json) -> bytes:
 def test_a_download_is_damaged(hostile: Emulator, name: str, dialect: str) -> None:
     batch = finished(hostile, dialect, name)
     DOWNLOADS[name](hostile, download_path(hostile, batch), true_bytes(hostile, batch))
+    if name == "redirect-download":
+        return
     assert not any(line["complete"] for line in hostile.events("downloaded") if line["file"] in batch.values()), (
         "the ledger records it as incomplete"
     )
@@ -350,7 +449,29 @@ def ranged(name: str) -> Callable[[Emulator, str, bytes], None]:
     return check
 
 
+def redirected(emulator: Emulator, path: str, whole: bytes) -> None:
+    answer = emulator.call("GET", path)
+    assert answer.status == 302
+    url = urlsplit(answer.headers["location"])
+    assert (url.hostname, url.port) == ("localhost", emulator.port), "another host name"
+    assert emulator.call("GET", url.path).status == 400, "a key is refused"
+    assert without_key(emulator, url.path[:-1]).status == 403, "the signature must be right"
+    signed = without_key(emulator, url.path)
+    assert (signed.status, signed.body) == (200, whole)
+
+
+def without_key(emulator: Emulator, path: str) -> Answer:
+    connection = http.client.HTTPConnection("localhost", emulator.port, timeout=20)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.headers.items()), response.read())
+    finally:
+        connection.close()
+
+
 DOWNLOADS: dict[str, Callable[[Emulator, str, bytes], None]] = {
+    "redirect-download": redirected,
     "cut-length": cut_with_error,
     "cut-chunked": cut_with_error,
     "huge-length": lambda emulator, path, whole: trickle(emulator, path, len(whole), len(whole)),
@@ -406,6 +527,14 @@ def test_a_batch_object_is_wrong(hostile: Emulator, name: str, dialect: str) -> 
             assert (status, results) == (end, [None])
             hostile.advance(61)
             assert hostile.batch(batch).get("output_file_id", hostile.batch(batch).get("results_url"))
+        case "results-elsewhere":
+            url = urlsplit(shown["results_url"])
+            assert (url.hostname, url.port) == ("127.0.0.1", hostile.port)
+            assert hostile.call("GET", url.path).body == true_bytes(hostile, shown)
+            assert hostile.call("GET", download_path(hostile, shown)).status == 404
+            assert hostile.call("GET", url.path, headers={"authorization": ""}).status == 401
+        case "errors-data-null":
+            assert (status, shown["errors"]) == (end, {"object": "list", "data": None})
         case "results-expired":
             assert hostile.call("GET", download_path(hostile, shown)).status == 404
         case _:
@@ -447,6 +576,13 @@ def test_a_listing_is_wrong(emulate: Emulate, name: str) -> None:
             case "list-cursor-gone":
                 assert rows == made[:2]
                 assert second.status == 404
+            case "list-oldest-first":
+                assert rows == made[:1:-1]
+                after = emulator.get(f"{path}?limit=2&{cursor}={made[2]}")
+                assert [row["id"] for row in after["data"]] == made[1::-1]
+            case "list-has-more-null":
+                assert (rows, first["has_more"]) == (made[:2], True)
+                assert second.json()["has_more"] is None
             case "list-envelope":
                 assert [row["id"] for row in first["value"]] == made[:2]
             case _:
@@ -463,12 +599,17 @@ def test_a_batch_has_a_life_cycle_fault(hostile: Emulator, name: str, dialect: s
     batch = answer.json()["id"]
     openai = dialect == "openai"
     match name:
-        case "validation-failed" | "token-limit":
+        case "validation-failed" | "token-limit" | "token-limit-azure":
             failed = hostile.wait(batch)
             assert failed["status"] == "failed"
             error = failed["errors"]["data"][0]
             expected = ("invalid_json_line", 1) if name == "validation-failed" else ("token_limit_exceeded", None)
             assert (error["code"], error["line"]) == expected
+            limits = {
+                "token-limit": "Limit: 2,000,000 enqueued tokens.",
+                "token-limit-azure": "limit of 30K",
+            }
+            assert limits.get(name, "") in error["message"]
             assert not hostile.billed(batch)
         case "expire-half" | "expire-none" | "cancelled-elsewhere":
             ended = hostile.wait(batch)
@@ -531,7 +672,7 @@ def loads(line: bytes) -> Json | None:
 def text_of(line: Json) -> Any:
     if "response" in line:
         return line["response"]["body"]["choices"][0]["message"]["content"]
-    return "".join(part.get("text", "") for part in line["result"]["message"]["content"])
+    return "".join(part.get("text", "") or "" for part in line["result"]["message"]["content"])
 
 
 def answer_of(line: Json) -> Json:
@@ -555,7 +696,7 @@ def test_a_result_line_is_wrong(hostile: Emulator, name: str, dialect: str) -> N
     whole = {line["custom_id"]: line for line in map(loads, lines) if line and line.get("custom_id") in sent}
     untouched = set(sent) - set(affected)
     assert untouched <= set(whole), "the other lines are correct"
-    unbilled = name in ("line-timeout", "line-policy", "line-credit", "line-500", "line-429")
+    unbilled = name in ("line-timeout", "line-policy", "line-credit", "line-500", "line-429", "line-error-200")
     assert len(hostile.billed(batch["id"])) == (6 if unbilled else 8)
     LINES[name](lines, whole, affected, dialect)
 
@@ -637,6 +778,17 @@ def finish_of(line: Json) -> str:
     return str(body["choices"][0]["finish_reason"] if "choices" in body else body["stop_reason"])
 
 
+INPUT_TOKENS = {"openai": "prompt_tokens", "anthropic": "input_tokens"}  # at most 12 in these tests, if counted once
+OUTPUT_TOKENS = {"openai": "completion_tokens", "anthropic": "output_tokens"}
+
+
+def thoughts_of(line: Json) -> int:
+    usage = answer_of(line)["usage"]
+    if "completion_tokens_details" in usage:
+        return int(usage["completion_tokens_details"]["reasoning_tokens"])
+    return int(usage["output_tokens_details"]["thinking_tokens"])
+
+
 LINES: dict[str, Check] = {
     **dict.fromkeys(UNREADABLE, unreadable),
     "line-bom": lambda lines, _w, _s, _d: _equal(sum(line.startswith(b"\xef\xbb\xbf{") for line in lines), 2),
@@ -667,8 +819,41 @@ LINES: dict[str, Check] = {
     ),
     "line-content-filter": each(lambda line, _: finish_of(line) in ("content_filter", "refusal")),
     "line-empty": each(lambda line, _: text_of(line) == ""),
+    "line-text-null": each(
+        lambda line, dialect: (text_of(line) if dialect == "openai" else answer_of(line)["content"][0]["text"]) is None
+    ),
+    "line-thoughts-only": each(
+        lambda line, dialect: (
+            text_of(line) == ""
+            and finish_of(line) in ("length", "max_tokens")
+            and thoughts_of(line) == answer_of(line)["usage"][OUTPUT_TOKENS[dialect]]
+        )
+    ),
+    "line-reasoning-only": each(
+        lambda line, _: not text_of(line) and finish_of(line) in ("stop", "end_turn") and thoughts_of(line) == 13
+    ),
+    "line-finish-error": each(lambda line, _: finish_of(line) == "error" and text_of(line).startswith("A:")),
+    "line-error-200": each(
+        lambda line, _: line["response"]["status_code"] == 200 and answer_of(line)["error"]["code"] == 502
+    ),
+    "line-top-logprobs-null": each(
+        lambda line, _: answer_of(line)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] is None
+    ),
+    "line-usage-null": each(lambda line, _: answer_of(line)["usage"] is None),
+    "line-usage-nulls": each(
+        lambda line, _: not any(isinstance(value, int) for value in answer_of(line)["usage"].values())
+    ),
+    "line-usage-optional-null": each(
+        lambda line, dialect: (
+            answer_of(line)["usage"]["completion_tokens_details"] is None
+            if dialect == "openai"
+            else answer_of(line)["usage"]["cache_read_input_tokens"] is None
+        )
+    ),
     "line-tool-call": each(lambda line, _: finish_of(line) in ("tool_calls", "tool_use")),
     "line-max-tokens": each(lambda line, _: finish_of(line) in ("length", "max_tokens")),
+    "line-endless": each(lambda line, _: text_of(line).count(" and so on") > 1),
+    "line-input-twice": each(lambda line, dialect: answer_of(line)["usage"][INPUT_TOKENS[dialect]] >= 16),
     "line-other-model": each(lambda line, _: answer_of(line)["model"] != "echo"),
     "line-huge": each(lambda line, _: len(text_of(line)) == 2_000_000),
     "line-choices-many": each(lambda line, _: len(answer_of(line).get("choices") or answer_of(line)["content"]) == 3),
@@ -712,3 +897,60 @@ LINES: dict[str, Check] = {
 
 def _equal(got: object, wanted: object) -> None:
     assert got == wanted
+
+
+# The same faults in replies to synchronous calls, if the rule names the call.
+
+
+def digest_of(name: str, dialect: str) -> str:
+    """The key of a synchronous call whose prompt is the name of a fault."""
+    return sha256((f"None {name}" if dialect == "openai" else name).encode()).hexdigest()[:12]
+
+
+@pytest.fixture(scope="module")
+def misleading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """An emulator that damages the answer to a prompt with the fault that the prompt names."""
+    rules = [
+        {"do": name, "on": "chat" if dialect == "openai" else "messages", "key": digest_of(name, dialect)}
+        for name, dialect in cases("line")
+        if FAULTS[name].also
+    ]
+    emulator = Emulator(tmp_path_factory.mktemp("misleading"), rules=rules)
+    yield emulator
+    emulator.stop()
+
+
+@pytest.mark.parametrize(("name", "dialect"), [case for case in cases("line") if FAULTS[case[0]].also])
+def test_an_answer_to_a_synchronous_call_is_wrong(misleading: Emulator, name: str, dialect: str) -> None:
+    more: Json = {"logprobs": True, "top_logprobs": 2} if "logprobs" in name else {}
+    body = {**chat_body(name), **more}
+    answer = misleading.call("POST", *((CHAT, body) if dialect == "openai" else (MESSAGES, {**body, "max_tokens": 20})))
+    shown = answer.json()
+    line = (
+        {"response": {"status_code": answer.status, "body": shown}}
+        if dialect == "openai"
+        else {"result": {"type": "succeeded", "message": shown}}
+    )
+    LINES[name]([], {"id": line}, ["id"], dialect)
+
+
+def test_a_line_fault_leaves_synchronous_calls_alone_unless_named(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "line-empty"}])
+    assert emulator.call("POST", CHAT, chat_body("x")).json()["choices"][0]["message"]["content"]
+
+
+def test_answers_become_empty_from_the_second_batch_on(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "line-empty", "p": 0.5, "since": 2}])
+    empty = []
+    for name in ("one", "two", "three"):
+        lines = emulator.results(emulator.wait(emulator.submit(name, 40)))
+        empty.append(sum(text_of(line) == "" for line in lines))
+    assert empty[0] == 0
+    assert all(8 <= count <= 32 for count in empty[1:])
+
+
+def test_synchronous_answers_become_empty_from_the_third_call_on(emulate: Emulate) -> None:
+    emulator = emulate(rules=[{"do": "line-empty", "on": "chat", "since": 3}])
+    answers = [emulator.call("POST", CHAT, chat_body(f"Prompt {k}")).json() for k in range(4)]
+    texts = [answer["choices"][0]["message"]["content"] for answer in answers]
+    assert [bool(text) for text in texts] == [True, True, False, False]

@@ -225,6 +225,61 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-none")
 
 
+def test_models_say_when_they_shut_down(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("gpt-5-mini").shutdown_date == "2026-12-11"
+    assert client.models.retrieve("gpt-6.1-sol/stereotyping").shutdown_date is None
+    listed = {model.id: model for model in client.models.list()}
+    assert {"gpt-6.1-sol", "o4-mini", "local-think"} <= set(listed)
+    assert "claude-opus-5-5" not in listed
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("claude-opus-5-5")
+    assert missing.value.code == "model_not_found"
+
+
+def test_a_thinking_model_reports_its_reasoning_tokens(client: openai.OpenAI) -> None:
+    def ask(limit: int, **more: Any) -> openai.types.chat.ChatCompletion:
+        messages: Any = [{"role": "user", "content": "Why?"}]
+        model = "gpt-6.1-sol/echo"
+        answer = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=limit, **more)
+        assert isinstance(answer, openai.types.chat.ChatCompletion)
+        return answer
+
+    whole = ask(2000)
+    assert whole.usage
+    assert whole.usage.completion_tokens_details
+    assert whole.usage.completion_tokens_details.reasoning_tokens == whole.usage.completion_tokens - 1
+    cut = ask(30)
+    assert cut.usage
+    assert cut.usage.completion_tokens_details
+    assert cut.usage.completion_tokens_details.reasoning_tokens == 30
+    assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == ("", "length")
+    assert ask(500, reasoning_effort="low").choices[0].message.content
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(500, reasoning_effort="none")
+    assert (refused.value.code, refused.value.param) == ("unsupported_value", "reasoning_effort")
+
+
+def test_a_batch_of_a_thinking_model_has_empty_answers(client: openai.OpenAI) -> None:
+    lines = chat_lines("thinks", 20, model="gpt-6.1-sol/echo", max_completion_tokens=300)
+    batch = finish(client, submit(client, lines))
+    assert batch.output_file_id
+    rows = [json.loads(line) for line in client.files.content(batch.output_file_id).text.split("\n") if line]
+    bodies = [openai.types.chat.ChatCompletion.model_validate(row["response"]["body"], strict=True) for row in rows]
+    empty = [body for body in bodies if not body.choices[0].message.content]
+    assert 0 < len(empty) < 20
+    assert {body.choices[0].finish_reason for body in empty} == {"length"}
+    assert batch.usage
+    assert batch.usage.output_tokens_details.reasoning_tokens > 20 * 200
+
+
+def test_a_local_models_reasoning_field_is_kept(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="local-reasoning/echo", messages=[{"role": "user", "content": "odd"}], max_tokens=20
+    )
+    assert answer.choices[0].message.content is None
+    assert answer.choices[0].message.to_dict()["reasoning_content"]
+
+
 def test_invalid_calls_get_the_providers_errors(client: openai.OpenAI, emulator: Emulator) -> None:
     chat: dict[str, Any] = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
     with pytest.raises(openai.NotFoundError) as missing:

@@ -182,4 +182,4 @@ def test_help_explains_personas_and_faults_with_an_example_each() -> None:
     assert '{"do": "reset-after", "on": "create", "p": 0.33}' in text
     assert "chat/completions" in text
     example = "\n".join(line for line in text.split("\n") if line.strip().startswith('{"do": "'))
-    assert len(parse_rules(example, "help")) == 2
+    assert len(parse_rules(example, "help")) == 4

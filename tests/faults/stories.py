@@ -86,7 +86,7 @@ def judge(story: Story, scene: Scene, done: Ran) -> None:
     assert done.code == (story.code if story.code is not None else 6 if done.report["missing"] else 0), done
     assert story.says in done.stderr, done
     assert "Traceback" not in done.stderr
-    outcomes = [done.report[name] for name in ("answered", "refused", "failed", "missing")]
+    outcomes = [done.report[name] for name in ("answered", "refused", "failed", "empty", "missing")]
     assert done.report["asked"] == ROWS == sum(outcomes)
     if story.answered is not None:
         assert done.report["answered"] == story.answered - story.damaged * len(scene.accepted()), done

@@ -22,6 +22,7 @@ PLACES = (
     *("segment-written", "segment-synced", "segment-renamed", "answers-before", "answers-after"),
 )
 SPOOLED = {"spool-call", "spool-line"}  # only `chat` passes it; dispatch/test_chat.py tests it
+UNRESOLVED = 4
 ORDINARY = ("opened", "asked", "intent", "uploaded", "creating", "created", "ended", "stored")
 # Events that occur only after a fault: the fault rules, and options for the client.
 TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
@@ -29,11 +30,9 @@ TROUBLE: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "rejected": ([{"do": "429-ms", "on": "create"}], ()),
     "duplicate": ([{"do": "reset-after", "on": "create"}, {"do": "dup-accept"}], ()),
     "foreign": ([{"do": "reset-after", "on": "create"}, {"do": "foreign"}], ()),
-    "tried": ([], ("--trial", "always")),
-    "passed": ([], ("--trial", "always")),
 }
-OTHERS = {"unresolved", "cancelling", "failed", "late"}  # each has its own test below
-ELSEWHERE = {"looked"}  # in test_lines.py
+OTHERS = {"unresolved", "cancelling", "failed", "late", "tried", "passed", "piloted"}  # each has its own test below
+ELSEWHERE = {"looked", "cleared", "salvaged"}  # in test_lines.py, test_recovery.py and test_salvage.py
 CARRIED = {"exported"}  # a dispatcher never writes it: test_export_import.py
 
 
@@ -69,11 +68,16 @@ class Chain:
 
     def die(self, name: str, *words: str) -> None:
         self.rows += 12
-        done = self.scene.run(*words, k=self.rows, size=5, crash=f"{name}:1")
+        for _ in range(3):
+            done = self.scene.run(*words, *self.scene.decisions(), k=self.rows, size=5, crash=f"{name}:1")
+            if done.code != UNRESOLVED:
+                break
         assert done.code == KILLED, (name, done)
 
     def finish(self) -> None:
-        done = self.scene.run(k=self.rows, size=100)
+        done = self.scene.run(*self.scene.decisions(), k=self.rows, size=100)
+        if done.code == UNRESOLVED:
+            done = self.scene.run(*self.scene.decisions(), k=self.rows, size=100)
         assert done.code == 0, done
         assert (done.report["answered"], done.report["missing"]) == (self.rows, 0)
         copies = {event["remote"] for event in self.scene.journal("duplicate")}
@@ -142,14 +146,28 @@ def test_a_client_that_dies_while_it_stores_late_answers_keeps_them(stage: Stage
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-def test_a_client_that_dies_after_a_refused_trial_tries_again(stage: Stage, dialect: str) -> None:
+def test_a_client_that_dies_during_the_pilot_asks_no_question_twice(stage: Stage, dialect: str) -> None:
+    scene = stage(dialect)
+    for name in steps("tried", "passed", "piloted"):
+        done = scene.run("--pilot", "auto", k=100, size=50, crash=f"{name}:1")
+        assert done.code == KILLED, (name, done)
+    done = scene.run("--pilot", "auto", k=100, size=50)
+    assert (done.code, done.report["answered"]) == (0, 100), done
+    assert len(scene.emulator.events("billed")) - 2 <= 20
+    rows = [event["row"] for event in scene.journal("passed")]
+    assert len(rows) == len(set(rows)) >= 15
+    scene.audit(status=True)
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_client_that_dies_after_a_refused_pilot_asks_again(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "429-bare", "on": "chat" if dialect == "openai" else "messages"}])
     for name in steps("failed"):
-        assert scene.run("--trial", "always", k=10, size=5, crash=f"{name}:1").code == KILLED
-    assert scene.run("--trial", "always", k=10, size=5).code == 1
+        assert scene.run("--pilot", "auto", k=100, size=50, crash=f"{name}:1").code == KILLED
+    assert scene.run("--pilot", "auto", k=100, size=50).code == 1
     assert scene.accepted() == []
     again_with(scene, [])
-    assert scene.run("--trial", "always", k=10, size=5).code == 0
+    assert scene.run("--pilot", "auto", k=100, size=50).code == 0
     scene.audit()
 
 

@@ -94,11 +94,12 @@ def test_death_between_acceptance_and_reply_pays_once(stage: Stage, dialect: str
     client = scene.start(k=MANY, size=250)
     wait_until(scene.accepted)
     kill(client)
-    held = len(scene.accepted())
+    accepted, sent = len(scene.accepted()), len(scene.journal("creating"))
     scene.end_faults()
     assert scene.run(k=MANY, size=250).code == 0
     assert scene.billed() == MANY
-    assert sum(event["found"] for event in scene.journal("created")) == held
+    found = sum(event["found"] for event in scene.journal("created"))
+    assert accepted <= found <= sent  # the emulator may accept a create after its client was killed
     scene.audit(status=True)
 
 

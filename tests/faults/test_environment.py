@@ -184,7 +184,7 @@ def test_a_terminal_of_twenty_columns_is_wide_enough(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=1")
     scene.start(k=1).communicate()
     line = [sys.executable, "-m", "batchbench", "run", *PROBE, *scene._model(), "--price", scene.price]
-    line += ["--sample-k", str(ROWS), "--settle", "1", "--home", str(scene.home)]
+    line += ["--sample-k", str(ROWS), "--settle", "1", "--anyway", "--pilot", "none", "--home", str(scene.home)]
     client = shown(line, {**os.environ, "OPENAI_API_KEY": scene.emulator.token}, (5, 20))
     assert client.code == 0, client.seen
     assert f"{ROWS} of {ROWS} answered".encode() in client.out

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from batchbench.core.store import Store, storage_warning
 from batchbench.runs import events, journal
 from batchbench.runs.folder import read_journal, run_folders
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import ended, kill, wait_until
+from tests.dispatch.scene import BOTH, Scene, ended, kill, wait_until
 from tests.faults.disks import failing, mounted, needs_mount, needs_strace, tmpfs
 from tests.faults.rows import row
 from tests.faults.test_storage import ROWS, SIZE, recover, stopped
@@ -75,7 +76,7 @@ def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
 
 
 @row(37)
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("dialect", BOTH)
 def test_a_moved_run_continues_and_a_copy_buys_only_with_adopt(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, "--delay", "processing=1")
     client = scene.start(k=ROWS, size=SIZE)
@@ -140,6 +141,53 @@ def test_a_second_process_is_refused_at_once_and_the_first_is_named(stage: Stage
     assert "seconds" not in second.stdout  # it asked nothing
     assert scene.status()["live"].startswith(f"process {client.pid} ")
     kill(client)
+
+
+def halted(scene: Scene, crash: str) -> "subprocess.Popen[str]":
+    """A client that stops its own process at a crash point; SIGCONT continues it."""
+    client = scene.start(k=ROWS, size=SIZE, crash=f"{crash}:STOP")
+    wait_until(lambda: Path(f"/proc/{client.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    return client
+
+
+@row(117)
+@pytest.mark.parametrize("crash", ["before-intent:1", "after-creating:1"])
+def test_without_the_lock_file_a_second_process_still_buys_nothing(stage: Stage, crash: str) -> None:
+    scene = stage("openai")
+    client = halted(scene, crash)
+    before = (scene.run_folder / "journal").read_bytes()
+    (scene.run_folder / "lock").unlink()
+    stopped(scene.run(k=ROWS, size=SIZE), 11, "journal is in use by another process", "wait for it or stop it")
+    assert (scene.run_folder / "journal").read_bytes() == before
+    client.send_signal(signal.SIGCONT)
+    assert ended(client).code == 0
+    recover(scene)
+
+
+@row(117)
+@pytest.mark.parametrize("event", ["asked", "uploaded"])  # before the intent, and before the create
+@pytest.mark.parametrize("change", ["changed", "replaced", "moved"])
+def test_a_journal_that_another_program_changes_stops_the_run(stage: Stage, event: str, change: str) -> None:
+    scene = stage("openai")
+    client = halted(scene, f"after-{event}:1")
+    path = scene.run_folder / "journal"
+    aside = scene.folder / "journal"
+    size = path.stat().st_size
+    if change == "changed":
+        path.write_bytes(path.read_bytes() + b"a line of another program\n")
+    else:
+        path.rename(aside)
+        if change == "replaced":
+            shutil.copy(aside, path)
+    found = path.read_bytes() if path.exists() else b""
+    client.send_signal(signal.SIGCONT)
+    stopped(ended(client), 65, "by another program while this run used it", "nothing more is sent")
+    assert not scene.accepted()
+    assert (path.read_bytes() if path.exists() else b"") == found
+    if aside.exists():
+        aside.replace(path)
+    os.truncate(path, size)
+    recover(scene)
 
 
 @row(40)
@@ -230,4 +278,4 @@ def test_a_journal_of_a_million_lines_is_read_in_seconds(stage: Stage) -> None:
     assert scene.status()["answered"] == 1
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 20
-    recover(scene)
+    recover(scene, timeout=300)

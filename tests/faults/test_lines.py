@@ -19,9 +19,7 @@ MISSING = (6, ROWS, "answers are missing")
 STORIES = {
     "usage that is absent or negative": Story(row(94), lines("line-usage-absent", "line-usage-negative"), full=True),
     "an absurd usage": Story(row(94), [{"do": "line-usage-huge", "nth": [3]}], 3, ROWS, "check the price"),
-    "lines with extra bytes around them": Story(
-        row(95), lines("line-bom", "line-blank", "line-crlf", "line-nan"), damaged=1
-    ),
+    "lines with extra bytes around them": Story(row(95), lines("line-bom", "line-blank", "line-crlf", "line-nan")),
     "lines that are cut or have trailing text": Story(
         row(95), lines("line-malformed", "line-trailing"), damaged=2, full=True
     ),
@@ -53,17 +51,17 @@ STORIES = {
         row(102), [{"do": "line-both", "nth": [1, 5, 12]}], dialects=("openai",)
     ),
     "requests that the model refuses or filters": Story(
-        row(103), lines("line-refusal", "line-content-filter", "line-empty", "line-tool-call", "line-policy"), damaged=4
+        row(103), lines("line-refusal", "line-content-filter", "line-empty", "line-tool-call", "line-policy"), damaged=5
     ),
-    "a provider that refuses every request": Story(
-        row(103), [{"do": "line-policy"}], 1, 0, "requests failed", full=True
-    ),
-    "answers that are cut by the token limit": Story(row(104), [{"do": "line-max-tokens", "nth": [2]}]),
+    "a provider that refuses every request": Story(row(103), [{"do": "line-policy"}], 0, 0, full=True),
+    "answers that are cut by the token limit": Story(row(104), [{"do": "line-max-tokens", "nth": [2]}], damaged=1),
     "huge lines": Story(row(106), lines("line-huge", "line-nested", "line-huge-integer"), size=ROWS, damaged=2),
     "answers in another form": Story(
         row(107), lines("line-choices-many", "line-content-list", "line-thinking", "line-choices-none"), damaged=1
     ),
-    "no credit for any line": Story(row(108), [{"do": "line-credit"}], 1, 0, "failed alike", size=ROWS),
+    "no credit for any line": Story(
+        row(108), [{"do": "line-credit"}], 1, 0, "because of the server or the settings", size=ROWS
+    ),
     "lines that fail again and again": Story(
         row(108),
         lines("line-500", "line-429", "line-timeout"),
@@ -73,7 +71,7 @@ STORIES = {
         full=True,
     ),
     "lines with a status of 0": Story(row(109), [{"do": "line-status-0", "nth": [3]}], dialects=("openai",), full=True),
-    "lines of another format": Story(row(109), lines("line-renamed", "line-wrapped", "line-number-text"), damaged=3),
+    "lines of another format": Story(row(109), lines("line-renamed", "line-wrapped", "line-number-text"), damaged=2),
     "answers that are swapped": Story(row(110), [{"do": "line-swapped", "nth": [2, 3]}]),
 }
 

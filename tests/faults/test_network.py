@@ -11,7 +11,10 @@ FAST = 60.0  # minutes of client time in one second
 DOWNLOADS = ["content", "results"]
 RATES = ("bare", "seconds", "float", "date", "past-date", "ms", "negative", "inf", "nan", "text", "huge", "no-retry")
 STORIES = {
-    "a create that breaks off before it is read": Story(row(51), by_draw("create", "reset-before", "close-before")),
+    "a create that breaks off before it is read": Story(
+        row(51),
+        [{"do": "reset-before", "on": "create", "key": "^0"}, {"do": "close-before", "on": "create", "key": "^1"}],
+    ),
     "a create that breaks off after it was executed": Story(
         row(52), [*by_draw("create", "reset-after"), {"do": "close-after", "on": "create"}], voids=0, size=4
     ),
@@ -20,7 +23,7 @@ STORIES = {
         row(53), [{"do": "hang-after", "on": "create"}], voids=0, speed=FAST, full=True
     ),
     "a create that is neither answered nor executed": Story(
-        row(53), by_draw("create", "hang-before"), speed=FAST, full=True
+        row(53), [{"do": "hang-before", "on": "create", "key": "^0"}], speed=FAST, full=True
     ),
     "an error after acting": Story(row(54), [{"do": "500-after", "on": "create"}], voids=0),
     "all kinds of errors after acting": Story(
@@ -30,7 +33,7 @@ STORIES = {
         size=3,
         full=True,
     ),
-    "endless errors": Story(row(54), [{"do": "500-before", "on": "create"}], 1, 0, "500", speed=FAST, full=True),
+    "endless errors": Story(row(54), [{"do": "500-before", "on": "create"}], 4, 0, "500", speed=FAST, full=True),
     "rate limits with any time to wait": Story(
         row(55), in_turn("poll", *(f"429-{kind}" for kind in RATES)), size=ROWS, speed=FAST
     ),
@@ -57,7 +60,7 @@ STORIES = {
         full=True,
     ),
     "a create that never arrives completely": Story(
-        row(59), [{"do": "400-not-json", "on": "create"}], 1, 0, "sent 2 times and got no proper answer", full=True
+        row(59), [{"do": "400-not-json", "on": "create"}], 4, 0, "unexpected end of data", full=True
     ),
     "a file that is not found at once": Story(row(60), by_draw("create", "400-cannot-find-file"), dialects=("openai",)),
     "a batch that is too large": Story(
@@ -116,10 +119,13 @@ STORIES = {
         row(67), in_turn(DOWNLOADS, "html-before", "other-json-before", "empty-before", "null-before"), size=3
     ),
     "a redirect of everything": Story(
-        row(68), [{"do": "redirect-307"}], 77, 0, "a redirect to localhost", dialects=("openai",)
+        row(68), [{"do": "redirect-307"}], 1, 0, "a redirect to localhost", dialects=("openai",)
     ),
     "a redirect of every create": Story(
-        row(68), [{"do": "redirect-308", "on": "create"}], 1, 0, "a redirect to localhost", full=True
+        row(68), [{"do": "redirect-308", "on": "create"}], 4, 0, "a redirect to localhost", full=True
+    ),
+    "a download that is redirected to a host that asks for the key": Story(
+        row(68), [{"do": "redirect-303", "on": "content", "nth": [1]}], dialects=("openai",)
     ),
     "replies that are not HTTP": Story(
         row(70),
@@ -132,10 +138,12 @@ STORIES = {
     ),
     "creates whose replies are not HTTP": Story(
         row(70),
-        by_draw(
-            "create",
-            *(f"{what}-after" for what in ("bad-status-line", "http09", "huge-header", "header-bomb", "extra-bytes")),
-        ),
+        [
+            *by_draw(
+                "create", *(f"{what}-after" for what in ("bad-status-line", "http09", "header-bomb", "extra-bytes"))
+            ),
+            {"do": "huge-header-after", "on": "create", "key": "^[89a]"},
+        ],
         voids=0,
         size=4,
         full=True,

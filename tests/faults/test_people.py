@@ -1,5 +1,6 @@
 """What users, and the program itself, can do to a run."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -7,9 +8,11 @@ import socket
 import zlib
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 
+from batchbench.compile.manifest import Manifest, read_manifest
 from tests.dispatch.conftest import Stage
 from tests.dispatch.scene import Scene, wait_until
 from tests.faults.client_patches import run_first
@@ -96,6 +99,56 @@ def test_changed_prompts_are_not_asked(stage: Stage) -> None:
     scene.audit(status=True)
 
 
+def reordered(manifest: Path) -> None:
+    """Compile again as another version of polars might: the same folder, the same ids, the prompts in another order."""
+    (shard,) = manifest.glob("*.parquet")
+    table = pl.read_parquet(shard)
+    table.with_columns(table["prompt"].reverse().alias("prompt")).write_parquet(shard)
+    prompts = b"".join(prompt.encode() + b"\0" for prompt in table["prompt"].reverse())
+    digests = {"text_sha256": hashlib.sha256(prompts), "file_sha256": hashlib.sha256(shard.read_bytes())}
+    path = manifest / "manifest.json"
+    found = json.loads(path.read_text())
+    found["shards"][0] |= {name: digest.hexdigest() for name, digest in digests.items()}
+    made = msgspec.convert(found, Manifest)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(made, sha256=made.digest())))
+
+
+@row(119)
+def test_a_run_goes_on_only_with_the_prompts_that_it_was_begun_with(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=8, size=8).code == 0
+    out = str(scene.folder / "out")
+    assert scene.run("-o", out, k=16, size=8, command="export").code == 0
+    nonce = scene.journal("exported")[0]["nonce"]
+    results = scene.folder / "results.jsonl"
+    results.write_text(json.dumps({"custom_id": f"{nonce}-8-0", "response": None}) + "\n")
+    manifest = scene.home / "manifests" / scene.run_folder.parent.name
+    honest = {path: path.read_bytes() for path in manifest.iterdir()}
+    (digest,) = [event["prompts_sha256"] for event in scene.journal("opened")]
+    before = contents(scene.run_folder)
+    for path in honest:
+        path.chmod(0o600)
+    reordered(manifest)
+    other = read_manifest(manifest).prompts_digest()  # type: ignore[union-attr]
+    for ran in (
+        scene.run(k=K, size=8),
+        scene.run("-o", out, k=K, size=8, command="export"),
+        scene.program("import", str(results), "--partial"),
+        scene.program("analyze", "hiring_an", "--set", "data=sample", "--model", "openai:echo"),
+        scene.program("explain", f"{nonce}-8-0"),
+        scene.program("audit"),
+    ):
+        assert ran.code == 65, ran
+        assert any(digest in line and other in line for line in (ran.stdout + ran.stderr).splitlines()), ran
+        assert "Traceback" not in ran.stderr, ran
+    assert (scene.billed(), contents(scene.run_folder)) == (8, before)
+    for path, content in honest.items():
+        path.write_bytes(content)
+    done = scene.run(k=K, size=8)
+    assert (done.report["answered"], scene.billed()) == (16, 16), done  # 8 rows are in the exported file
+    assert scene.program("audit").code == 0
+
+
 @row(113)
 @pytest.mark.full
 def test_other_settings_make_another_run(stage: Stage) -> None:
@@ -121,7 +174,7 @@ def test_a_smaller_budget_counts_earlier_spending(stage: Stage) -> None:
     spent = scene.cost()
     stopped = scene.run("--budget", f"{spent / 1_000_000:.6f}", k=K, size=8)
     assert stopped.code == 3, stopped
-    assert f"{spent / 1_000_000:.6f} spent" in stopped.stderr
+    assert f"${spent / 1_000_000:.6f} of the budget of ${spent / 1_000_000:.6f} is spent" in stopped.stderr
     assert scene.billed() == 8
     scene.audit()
     done = scene.run("--budget", "1", k=K, size=8)
@@ -169,9 +222,11 @@ def rewritten(scene: Scene, change: "object") -> None:
         crc = zlib.crc32(body, crc)
         text += b"%08x %s\n" % (crc, body)
     (scene.run_folder / "journal").write_bytes(text)
+    (scene.run_folder / "mark").unlink()  # older versions wrote no marks
+    shutil.rmtree(scene.home / "cache" / "marks")
 
 
-NEWER = {"uptime", "boot", "key", "outcomes", "found"}  # fields that the oldest journals lack
+NEWER = {"uptime", "boot", "key", "outcomes", "found", "prompts_sha256"}  # fields that the oldest journals lack
 
 
 @row(116)
@@ -224,3 +279,54 @@ def test_files_of_a_newer_format_are_refused(stage: Stage, file: str, says: str)
     assert done.code == 65, done
     assert says in done.stderr
     assert scene.billed() == 8
+
+
+DAMAGE = {"run.json": b'{"x', "journal": b"no journal\n", "metrics.json": b'{"x'}
+
+
+@row(120)
+@pytest.mark.parametrize("file", DAMAGE)
+def test_a_broken_run_is_one_line_and_the_others_are_shown(stage: Stage, file: str) -> None:
+    scene = stage("openai")
+    assert scene.run(k=8, size=8).code == 0
+    folder = scene.run_folder
+    scene.model = "random"
+    assert scene.run(k=8, size=8).code == 0
+    models = ("--model", "openai:echo", "--model", "openai:random")
+    analyze = ("analyze", "hiring_an", "--set", "data=sample", *models, "--replicates", "100", "--quiet")
+    assert scene.program(*analyze).code == 0
+    (folder / file).write_bytes(DAMAGE[file])
+    commands = {
+        "run.json": ("status", "audit", "report", "analyze"),
+        "journal": ("status", "audit", "report", "analyze"),
+    }
+    for command in commands.get(file, ("report",)):
+        words = analyze if command == "analyze" else (command,)
+        ran = scene.program(*words)
+        assert ran.code == 65, ran
+        assert "Traceback" not in ran.stderr, ran
+        lines = [line for line in (ran.stdout + ran.stderr).splitlines() if str(folder / file) in line]
+        assert len(lines) == 1, ran
+        assert any(advice in lines[0] for advice in ("restore it from a backup", "analyze the run again")), ran
+        document = json.loads(scene.program(*words, "--json").stdout)
+        entries = document if isinstance(document, list) else document.get("analyses") or document["runs"]
+        broken = [entry for entry in entries if "error" in entry]
+        assert (len(entries), len(broken)) == (2, 1), document
+        assert str(folder / file) in broken[0]["error"]
+    if file != "metrics.json":
+        scene.model = "echo"
+        bought = scene.billed()
+        assert scene.run(k=K, size=8).code == 65  # a broken run buys nothing
+        assert scene.billed() == bought
+
+
+@row(120)
+def test_a_broken_run_alone_ends_with_its_error(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=8, size=8).code == 0
+    journal = scene.run_folder / "journal"
+    journal.write_bytes(b"no journal\n")
+    for words in (("status",), ("audit",), ("analyze", "hiring_an", "--set", "data=sample", "--model", "openai:echo")):
+        ran = scene.program(*words)
+        assert ran.code == 65, ran
+        assert sum(str(journal) in line for line in (ran.stdout + ran.stderr).splitlines()) == 1, ran

@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +15,8 @@ import pytest
 from batchbench import cli
 from batchbench.core.store import Store
 from tests.dispatch.conftest import Stage
-from tests.dispatch.scene import Scene, ended, kill, wait_until
+from tests.dispatch.scene import Ran, Scene, ended, kill, wait_until
+from tests.emulator.driver import TOKEN
 from tests.faults.rows import row
 
 # An audit hook kills the process before it opens or renames its n-th file, or creates its n-th folder.
@@ -34,6 +34,25 @@ def hook(event, args):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
 sys.exit(main(sys.argv[3:]))
+"""
+# An audit hook takes all memory of the process when it opens its first result file.
+HOARDER = """
+import resource, sys
+from batchbench.cli import main
+hoard = []
+def hook(event, args):
+    if event == "open" and not hoard and "/raw/" in str(args[0]):
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used, used))
+        for size in (1 << 20, 1 << 16, 1 << 13):
+            try:
+                while True:
+                    hoard.append(bytearray(size))
+            except MemoryError:
+                pass
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[1:]))
 """
 SHARD = 200
 
@@ -157,12 +176,13 @@ def test_a_second_signal_ends_at_once(stage: Stage) -> None:
 @row(22)
 @pytest.mark.full
 def test_a_process_without_memory_ends_and_marks_no_answer_as_damaged(stage: Stage) -> None:
-    scene = stage("openai", "--delay", "processing=1.5")
-    client = scene.start(k=2000, size=1000)
-    wait_until(lambda: scene.accepted() and len(scene.journal("created")) == 2)
-    limit = 256 << 20  # less than the process uses, so it gets no more
-    resource.prlimit(client.pid, resource.RLIMIT_AS, (limit, limit))
-    out = ended(client)
+    scene = stage("openai")
+    interpreter, _, _, *words = scene.line(k=2000, size=1000)
+    line = [interpreter, "-c", HOARDER, *words]
+    found = subprocess.run(
+        line, capture_output=True, text=True, check=False, env={**os.environ, "OPENAI_API_KEY": TOKEN}
+    )
+    out = Ran(found.returncode, found.stdout, found.stderr)
     assert (out.code == 1 and "no memory is left" in out.stderr) or out.code < 0, out  # a library may abort the process
     assert "Traceback" not in out.stderr, out
     done = scene.run(k=2000, size=1000)

@@ -1,6 +1,7 @@
 """Disks that are full, broken or read-only: the program stops with one line, and continues when they are repaired."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def stopped(ran: Ran, code: int, *words: str) -> None:
     assert all(word in complaints[0] for word in words), ran
 
 
-def recover(scene: Scene, rows: int = ROWS, size: int = SIZE) -> None:
+def recover(scene: Scene, rows: int = ROWS, size: int = SIZE, timeout: float = 60) -> None:
     scene.around = []
-    done = scene.run(k=rows, size=size)
+    done = scene.run(k=rows, size=size, timeout=timeout)
     assert (done.code, done.report["answered"], scene.billed()) == (0, rows, rows), done
     assert not list(scene.run_folder.rglob(".scratch-*"))
     scene.audit(status=True)
@@ -120,9 +121,41 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_computed(stage: Stag
     ]:
         scene.around = failing("read,pread64", "EIO", "1+", path)
         ran = scene.program(*command) if command else scene.run(k=ROWS + 5, size=SIZE)
-        stopped(ran, 65 if command else ran.code, path.name if command else "", "Input/output error")
+        if command[:1] == ("audit",):
+            assert (ran.code, "BROKEN" in ran.stdout, path.name in ran.stdout) == (65, True, True), ran
+        else:
+            stopped(ran, 65 if command else ran.code, path.name if command else "", "Input/output error")
         assert not (folder / "metrics.json").exists()
     recover(scene)
+
+
+@row(118)
+@pytest.mark.parametrize("damage", ["cut off", "empty", "overwritten"])
+def test_a_damaged_result_file_of_an_unsettled_batch_is_fetched_again(stage: Stage, damage: str) -> None:
+    scene = stage("openai")
+    for _ in range(2):  # the second copy in quarantine/ does not replace the first
+        assert scene.run(k=ROWS, size=ROWS, crash="before-stored:1").code == -signal.SIGKILL
+        (path,) = scene.run_folder.glob("raw/*")
+        damaged = {"cut off": path.read_bytes()[:100], "empty": b"", "overwritten": b"x" * 500}[damage]
+        path.write_bytes(damaged)
+    recover(scene, ROWS, ROWS)
+    aside = sorted((scene.run_folder / "quarantine").iterdir())
+    assert [file.name for file in aside] == [path.name, f"{path.name}.2"]
+    assert {file.read_bytes() for file in aside} == {damaged}
+    audited = scene.program("audit")
+    assert audited.code == 0, audited
+
+
+@row(118)
+def test_a_damaged_result_file_of_a_stored_batch_is_reported(stage: Stage) -> None:
+    scene = stage("openai")
+    assert scene.run(k=ROWS, size=ROWS).code == 0
+    (path,) = scene.run_folder.glob("raw/*")
+    os.truncate(path, 100)
+    nonce = scene.journal("intent")[0]["nonce"]
+    stopped(scene.program("explain", f"{nonce}-0-0"), 65, path.name, "missing or damaged")
+    assert scene.program("audit").code == 65
+    assert not list((scene.run_folder / "quarantine").iterdir())
 
 
 @row(32)

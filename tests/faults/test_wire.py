@@ -30,7 +30,7 @@ def test_an_unreachable_provider_is_named_with_the_time(stage: Stage) -> None:
     scene.emulator.stop()
     assert client.stderr is not None
     line = next(line for line in client.stderr if line.startswith("no answer from"))
-    assert re.match(rf"no answer from 127.0.0.1 since {TIME} \(ClientConnectorError.*\); next try at {TIME}", line)
+    assert re.match(rf"no answer from 127.0.0.1 since {TIME} \(cannot connect to .*\); next try at {TIME}", line)
     scene.emulator.words = ["--port", str(scene.emulator.port)]
     scene.emulator.start()
     done = ended(client)
@@ -46,7 +46,7 @@ def test_a_run_stops_when_the_provider_stays_unreachable_and_owes_nothing(stage:
     scene.emulator.stop()
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["missing"], done.report["reserved_usd"]) == (1, K, 0), done
-    assert "Cannot connect to host 127.0.0.1" in done.stderr
+    assert "cannot connect to 127.0.0.1" in done.stderr
     scene.end_faults()
     done = scene.run(k=K, size=K)
     assert (done.code, done.report["answered"], scene.billed()) == (0, K, K), done
@@ -232,13 +232,12 @@ REDIRECTS = {
     "create": "redirect-308",
     "poll": "redirect-302",
     "list": "redirect-301",
-    "content": "redirect-303",
 }
 
 
 @row(68)
 @pytest.mark.full
-def test_no_redirect_is_followed(stage: Stage) -> None:
+def test_only_downloads_follow_redirects(stage: Stage) -> None:
     visits: list[Call] = []
 
     def visited(call: Call, _: Any) -> bool:
@@ -252,9 +251,9 @@ def test_no_redirect_is_followed(stage: Stage) -> None:
         for call, fault in REDIRECTS.items():
             scene = stage("openai", rules=[{"do": fault, "on": call, "value": f"{target}/files"}])
             done = scene.run(k=K, size=K)  # one batch: with several, the client may use a listing
-            assert done.code in (1, 4, 77), done
+            assert done.code in (1, 4), done
             assert "a redirect to 127.0.0.1, which is not followed" in done.stderr
-            assert len(scene.accepted()) == (call not in ("upload", "create"))
+            assert len(scene.accepted()) == (call not in ("upload", "create", "list"))  # a run begins with a list
             scene.audit(unfinished=True)
             scene.close()
     assert not visits

@@ -61,7 +61,7 @@ class Listing:
     """A server that returns these pages in turn, and then the last one each time."""
 
     def __init__(self, pages: list[bytes]) -> None:
-        self.pages, self.calls = pages, 0
+        self.base_url, self.pages, self.calls = "https://api.anthropic.com", pages, 0
 
     async def get(self, *_: object) -> bytes:
         self.calls += 1

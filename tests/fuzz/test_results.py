@@ -22,7 +22,14 @@ from tests.test_providers import choice, openai_line
 PRICE = Price(input=1_000_000, output=1_000_000, source="test")
 ROWS = 3
 BATCH = BatchRecord(
-    nonce="n", rep=0, ranges=[(0, ROWS)], rows=ROWS, reserve=300, intended=0.0, provider_status="completed"
+    nonce="n",
+    rep=0,
+    ranges=[(0, ROWS)],
+    rows=ROWS,
+    reserve=300,
+    rates=PRICE,
+    intended=0.0,
+    provider_status="completed",
 )
 TOPS = {"content": [{"top_logprobs": [{"token": "he", "logprob": -0.1}, {"token": "she", "logprob": -2}]}]}
 OPENAI = [
@@ -55,9 +62,9 @@ def check(provider: str, lines: list[bytes]) -> None:
         path = Path(folder) / "n-output.jsonl.zst"
         path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
         assert b"\n".join(results.lines(path)) == b"\n".join(lines)
-        found = ingest([path], BATCH, load_provider(provider), PRICE)
+        found = ingest([path], BATCH, load_provider(provider))
         with patch.object(results, "BLOCK", 1):  # the same when it is read line by line
-            by_line = ingest([path], BATCH, load_provider(provider), PRICE)
+            by_line = ingest([path], BATCH, load_provider(provider))
         assert fields(by_line) == fields(found)
         rows = [row for start, stop in [*found.again, *found.missing] for row in range(start, stop)]
         assert sorted([*rows, *found.answers["id"]]) == list(range(ROWS))

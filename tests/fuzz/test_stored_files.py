@@ -13,6 +13,17 @@ import pytest
 from hypothesis import strategies as st
 
 from batchbench import cli, emulator
+from batchbench.analyze.check_sheet import labels_of, read_sheet
+from batchbench.analyze.human_check import (
+    CheckedFile,
+    HumanCheck,
+    Sample,
+    Stratum,
+    evaluate,
+    read_human_check,
+    read_samples,
+    sentences,
+)
 from batchbench.app import sweep_file
 from batchbench.app.status import run_status
 from batchbench.compile.manifest import decode
@@ -86,7 +97,7 @@ def test_a_forged_journal_is_replayed_or_refused(home: Path, content: bytes) -> 
     with ALLOWED:
         state = read_state(folder)
         assert state.spent() >= 0
-        assert state.reserved(0.0, 86_400) >= 0
+        assert state.reserved() >= 0
         assert all(part.resolve().is_relative_to(folder) for b in state.batches.values() for part in answer_files(folder, b))  # fmt: skip  # noqa: E501
     with ALLOWED:
         run_status(Store(home), folder)
@@ -193,7 +204,7 @@ TOML = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(lambda values: f"[{', '.join(values)}]"),
     max_leaves=4,
 )  # fmt: skip
-KEYS = ("name", "share", "sample_k", "repetitions", "price", "base_url", "batch_size", "system", "max_tokens", "temperature", "data", "wording", "num_reorderings")  # fmt: skip  # noqa: E501
+KEYS = ("name", "share", "sample_k", "repetitions", "price", "base_url", "batch_size", "system", "max_tokens", "temperature", "effort", "thinking", "extra", "data", "wording", "num_reorderings")  # fmt: skip  # noqa: E501
 
 
 @fuzz(values=st.dictionaries(st.sampled_from(KEYS), TOML, max_size=3), table=st.sampled_from(["probes", "models", ""]))
@@ -228,3 +239,60 @@ def test_an_analysis_is_read_or_refused(analysed: Path, data: st.DataObject) -> 
     path.write_bytes(data.draw(mutants([(analysed / "metrics.json").read_bytes()])))
     with ALLOWED:
         gather.read_analysis(path)
+
+
+SHEET = b'id,prompt,answer,label,note\r\nab-1-0,"who, a or b?","\'=b",male,\r\nab-2-0,x,y,,\r\n'
+SHEET_LINES = b'{"id": "ab-1-0", "prompt": "x", "answer": "y", "label": "none", "note": null}\n'
+
+
+@fuzz(content=mutants([SHEET, SHEET, SHEET_LINES]), suffix=st.sampled_from([".csv", ".jsonl"]))
+def test_a_file_with_labels_is_read_or_refused(tmp_path: Path, content: bytes, suffix: str) -> None:
+    path = tmp_path / f"labels{suffix}"
+    path.write_bytes(content)
+    with ALLOWED:
+        labels_of(path, read_sheet(path), ["male", "female"], {"ab-1-0": {"a": "male"}})
+
+
+SAMPLE = Sample(
+    probe="gest",
+    run="r",
+    size=2,
+    seed=0,
+    stored=9,
+    without_text=0,
+    strata=[Stratum(pairs=[("male", None)], answers=5, drawn=["ab-1-0", "ab-2-0"])],
+)
+FILE = CheckedFile(file="a.csv", sha256="", labelled=2)
+
+
+@fuzz(content=mutants([msgspec.json.encode(SAMPLE)]))
+def test_a_sample_of_answers_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "checks").mkdir(exist_ok=True)
+    (tmp_path / "checks/0.json").write_bytes(content)
+    with ALLOWED:
+        for sample in read_samples(tmp_path):
+            evaluate(sample, dict.fromkeys(sample.ids, (None, None)), [(FILE, dict.fromkeys(sample.ids, "none"))])
+
+
+@fuzz(data=st.data())
+def test_a_human_check_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    accuracies, _ = evaluate(
+        SAMPLE, dict.fromkeys(SAMPLE.ids, ("male", None)), [(FILE, dict.fromkeys(SAMPLE.ids, "male"))]
+    )
+    check = HumanCheck(
+        probe="gest",
+        model="m",
+        version=1,
+        careful_version=1,
+        run="r",
+        population=5,
+        drawn=2,
+        seed=0,
+        files=[FILE],
+        accuracies=accuracies,
+    )
+    (tmp_path / "human_check.json").write_bytes(data.draw(mutants([msgspec.json.encode(check)])))
+    with ALLOWED:
+        found = read_human_check(tmp_path)
+        assert found
+        sentences(found, 0)

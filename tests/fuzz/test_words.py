@@ -12,8 +12,8 @@ from batchbench import cli
 from tests.emulator.driver import Emulator, chat_body
 from tests.fuzz.mutants import fuzz, mutants
 
-COMMANDS = ("estimate", "run", "export", "cancel", "compile", "status", "audit", "explain", "analyze", "report", "import", "probes", "data", "prices")  # fmt: skip  # noqa: E501
-OPTIONS = ("--model", "--set", "--sample-k", "--repetitions", "--price", "--base-url", "--system", "--max-tokens", "--temperature", "--top-p", "--batch-size", "--budget", "--resolve", "--answers", "--replicates", "--seed", "-o", "--title", "--trial", "--json", "--quiet", "--detach", "--all", "--partial")  # fmt: skip  # noqa: E501
+COMMANDS = ("estimate", "check", "run", "export", "cancel", "compile", "status", "audit", "explain", "answers", "analyze", "report", "import", "probes", "data", "prices")  # fmt: skip  # noqa: E501
+OPTIONS = ("--model", "--set", "--sample-k", "--repetitions", "--price", "--base-url", "--system", "--max-tokens", "--temperature", "--top-p", "--effort", "--thinking", "--extra", "--batch-size", "--budget", "--resolve", "--answers", "--replicates", "--seed", "-o", "--title", "--pilot", "--anyway", "--json", "--quiet", "--detach", "--all", "--partial", "--unreadable", "--label", "--limit", "--check", "--checked")  # fmt: skip  # noqa: E501
 VALUES = (
     "gest", "isear", "openai:m", "anthropic:m", "chat:m@http://127.0.0.1:9/v1", "chat:m@http://[", "chat:m@https://℀.x/",
     "openai:", ":", "data=sample", "data=full=", "=", "num_reorderings=99", "form=logprob", "1", "0", "-1", "9" * 30,
@@ -47,7 +47,8 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @fuzz(command=st.sampled_from(COMMANDS), words=st.lists(WORD, max_size=6))
 def test_any_words_are_obeyed_or_refused(nowhere: Path, command: str, words: list[str]) -> None:
-    usual = ["--set", "data=sample"] if command in ("estimate", "run", "export", "compile", "analyze", "cancel") else []
+    sampled = ("estimate", "run", "export", "compile", "answers", "analyze", "cancel")
+    usual = ["--set", "data=sample"] if command in sampled else []
     code, said = say([command, *words, *usual], nowhere)
     assert code in CODES
     assert code == 0 or said.splitlines()[-1].startswith("batchbench: ")
@@ -66,6 +67,7 @@ def test_any_words_are_obeyed_or_refused(nowhere: Path, command: str, words: lis
         ["explain", f"a-{'9' * 5000}-0"],
         ["analyze", "gest", "--answers", "x", "--replicates", "9" * 5000],
         ["report", "--model", "\x00"],
+        ["import", "\x00"],
     ],
     ids=lambda words: " ".join(words)[:60],
 )

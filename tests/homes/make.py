@@ -1,8 +1,10 @@
-"""Make a home with the code of an older commit: `PYTHONPATH=CHECKOUT python tests/homes/make.py COMMIT`.
+"""Make homes with the code of older commits: `python tests/homes/make.py [--full] COMMIT...`.
 
-Writes two files beside this one. COMMIT.tar.xz holds the home, with the emulator's state, and a file of results that
-has not been imported. COMMIT.json holds what the old code printed about each run. Imports nothing of batchbench, so
-that only the checkout decides which code runs.
+Each commit is checked out into a temporary worktree, whose code makes the home. Two files are written beside this one.
+COMMIT.tar.xz holds the home, with the emulator's state and, if the commit can export, a file of results that has not
+been imported. COMMIT.json holds what the old code printed about each run. There is a small home for every commit that
+changed the events of the journal, and a large one (`--full`) for a few. Imports nothing of batchbench, so that only the
+worktree decides which code runs.
 """
 
 import json
@@ -14,59 +16,126 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+Asked = tuple[str, str]  # probe, model
 SAMPLE = ("--set", "data=sample")
 FOREVER = ("--limit", "results_days=36500")  # the results of Anthropic's dialect stay, however old the home is
 TOKEN = "emu-home"
-FINISHED = {  # probe, model -> items
-    ("gest", "sim:random"): "30",
-    ("inventories", "sim:anthropic/random"): "20",
-}
-MISSING = ("stereoset", "sim:stereotyping")
-STOPPED = ("isear", "sim:anthropic/random")  # by its budget
-UNSENT = ("wino_bias", "sim:random")  # killed before it sent a create
-UNHEARD = ("gest", "sim:anthropic/random")  # killed before it noted the reply to a create
-EXPORTED = ("crows_pairs", "openai:random")
-LOCAL = ("endpoint.json", "emulator.log", "lock")  # where the emulator ran, and its lock
+LEFT_OUT = ("endpoint.json", "emulator.log", "lock")  # where the emulator ran, and its lock
+ANALYSIS = ("metrics.json", "metrics.parquet", "cells.parquet")  # can be computed again; left out of small homes
+
+
+class Recipe(NamedTuple):
+    """The runs of a home: every way in which a run can stop."""
+
+    finished: dict[Asked, str]  # with the number of items
+    missing: Asked  # without the answers to some rows
+    stopped: Asked  # by its budget
+    budget: str
+    unsent: Asked | None  # killed before it sent a create
+    unheard: Asked  # killed before it noted the reply to a create
+    unheard_items: str
+    exported: Asked
+    more: tuple[str, ...]  # options of the exported run and of the one with missing answers
+    stopped_more: tuple[str, ...]  # options of the stopped run
+
+
+FULL = Recipe(
+    finished={("gest", "sim:random"): "30", ("inventories", "sim:anthropic/random"): "20"},
+    missing=("stereoset", "sim:stereotyping"),
+    stopped=("isear", "sim:anthropic/random"),
+    budget="0.0004",
+    unsent=("wino_bias", "sim:random"),
+    unheard=("gest", "sim:anthropic/random"),
+    unheard_items="10",
+    exported=("crows_pairs", "openai:random"),
+    more=(),
+    stopped_more=(),
+)
+SMALL = Recipe(  # one probe with few items
+    finished={("isear", "sim:random"): "4"},
+    missing=("isear", "sim:stereotyping"),
+    stopped=("isear", "sim:anthropic/random"),
+    budget="0.00011",
+    unsent=None,
+    unheard=("isear", "sim:anthropic/unbiased"),
+    unheard_items="8",
+    exported=("isear", "openai:random"),
+    more=("--sample-k", "4"),
+    stopped_more=("--sample-k", "4"),
+)
+RECIPES = {"full": FULL, "small": SMALL}
 
 
 def main() -> None:
-    here, commit = Path(__file__).resolve().parent, sys.argv[1]
+    here, (recipe, *commits) = Path(__file__).resolve(), sys.argv[1:]
+    if recipe.startswith("--inside="):
+        inside(here.parent, commits[0], recipe.removeprefix("--inside="))
+        return
+    name = "full" if recipe == "--full" else "small"
+    for commit in commits if recipe == "--full" else [recipe, *commits]:
+        with tempfile.TemporaryDirectory() as folder:
+            worktree = Path(folder) / commit
+            git = ["git", "-C", str(here.parents[2]), "worktree"]
+            subprocess.run([*git, "add", "--quiet", "--detach", str(worktree), commit], check=True)
+            try:
+                line = [sys.executable, str(here), f"--inside={name}", commit]
+                subprocess.run(line, env={**os.environ, "PYTHONPATH": str(worktree)}, cwd=folder, check=True)
+            finally:
+                subprocess.run([*git, "remove", "--force", str(worktree)], check=True)
+
+
+def inside(here: Path, commit: str, recipe: str) -> None:
+    """Make the home of a commit, with the code that PYTHONPATH names."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "home"
-        recorded = make(made)
-        (here / f"{commit}.json").write_text(json.dumps(recorded, indent=1) + "\n")
+        recorded = {"recipe": recipe, **make(made, RECIPES[recipe])}
+        (here / f"{commit}.json").write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
         for path in [*made.rglob("*")]:
-            if path.is_file() and path.name in LOCAL:
+            if path.is_file() and path.name in (*LEFT_OUT, *(ANALYSIS if recipe == "small" else ())):
                 path.unlink()
-        with tarfile.open(here / f"{commit}.tar.xz", "w:xz") as archive:
+        with tarfile.open(here / f"{commit}.tar.xz", "w:xz", preset=9) as archive:
             archive.add(made, ".", filter=_anonymous)
 
 
-def make(home: Path) -> Json:
+def make(home: Path, recipe: Recipe) -> Json:
     """Ask in every way in which a run can stop; what the old code says about it."""
     home.mkdir()
     with_faults = home.parent / "faults.jsonl"
     with_faults.write_text('{"do": "line-missing", "nth": [2, 5]}\n')
     with Emulator(home, "--faults", str(with_faults)):
-        program(home, "run", *asked(MISSING), "--batch-size", "6", code=6)
+        program(home, "run", *asked(recipe.missing), *recipe.more, "--batch-size", "6", code=6)
     with Emulator(home):
-        for run, items in FINISHED.items():
+        for run, items in recipe.finished.items():
             program(home, "run", *asked(run), "--sample-k", items, "--batch-size", "50")
-        program(home, "run", *asked(STOPPED), "--batch-size", "12", "--budget", "0.0004", code=3)
-        program(home, "run", *asked(UNSENT), crash="once-before-send:1", code=-9)
-        killed = ("run", *asked(UNHEARD), "--sample-k", "10", "--batch-size", "20")
+        program(
+            home,
+            "run",
+            *asked(recipe.stopped),
+            *recipe.stopped_more,
+            "--batch-size",
+            "12",
+            "--budget",
+            recipe.budget,
+            code=3,
+        )
+        if recipe.unsent:
+            program(home, "run", *asked(recipe.unsent), crash="once-before-send:1", code=-9)
+        killed = ("run", *asked(recipe.unheard), "--sample-k", recipe.unheard_items, "--batch-size", "20")
         program(home, *killed, crash="once-after-reply:2", code=-9)
-        out = home / "export"
-        program(home, "export", *asked(EXPORTED), "--price", "0.075,0.30", "-o", str(out), "--batch-size", "10")
-        for file in [*out.iterdir()]:
-            file.with_suffix(".results").write_text("".join(map(answered, file.read_text().splitlines())))
+        if "export" in program(home, "--help"):
+            out = home / "export"
+            words = ("--price", "0.075,0.30", "-o", str(out), "--batch-size", "10", *recipe.more)
+            program(home, "export", *asked(recipe.exported), *words)
+            for file in [*out.iterdir()]:
+                file.with_suffix(".results").write_text("".join(map(answered, file.read_text().splitlines())))
         wait_for_the_batches(home)
         metrics = {}
-        for run in (*FINISHED, MISSING):
-            metrics[" ".join(run)] = json.loads(program(home, "analyze", *asked(run), "--json"))["metrics"]
+        for run in (*recipe.finished, recipe.missing):
+            found = json.loads(program(home, "analyze", *asked(run), "--json"))["metrics"]
+            metrics[" ".join(run)] = {name: {"estimate": one["estimate"]} for name, one in found.items()}
     told = {command: program(home, command, "--json").replace(f"{home}/", "") for command in ("status", "audit")}
     return {**{command: json.loads(text) for command, text in told.items()}, "metrics": metrics}
 

@@ -71,6 +71,7 @@ LOSSY = [
     # Not every line: a batch in which every line has a wrong id cannot be told from other users' batches.
     *[Rule(do=f"line-{name}", nth=[2]) for name in ("unknown-id", "foreign-id")],
     *[Rule(do=f"line-{name}", p=0.3) for name in ("missing", "malformed", "conflict", "500", "policy", "usage-absent")],
+    Rule(do="line-endless", p=0.3),
 ]
 EVENTS = [kind.__name__.lower() for kind in get_args(AnyEvent)]
 DEADLY = [
@@ -114,6 +115,7 @@ class RunMachine(RuleBasedStateMachine):
         items=st.integers(1, ITEMS),
         repetitions=st.integers(1, 2),
         budget=st.none() | st.integers(0, 1500),
+        mode=st.sampled_from(["absolute", "learnt"]),
         rebuy=st.booleans(),
         detach=st.booleans(),
         deadly=st.just(("", 0)) | st.tuples(st.sampled_from(DEADLY), st.integers(1, 3)),
@@ -124,6 +126,7 @@ class RunMachine(RuleBasedStateMachine):
         items: int,
         repetitions: int,
         budget: int | None,
+        mode: str,
         rebuy: bool,
         detach: bool,
         deadly: tuple[str, int],
@@ -131,7 +134,7 @@ class RunMachine(RuleBasedStateMachine):
     ) -> None:
         self.asked = max(self.asked[0], items), max(self.asked[1], repetitions)
         self.world.deadly = deadly
-        self.world.start(items, repetitions, budget, rebuy_missing=rebuy, detach=detach)
+        self.world.start(items, repetitions, budget, rebuy_missing=rebuy, detach=detach, budget_mode=mode)
         self.wait(seconds)
 
     @precondition(lambda self: self.world.client is not None)

@@ -12,7 +12,7 @@ from batchbench.dispatch.state import Dispatch
 from batchbench.dispatch.submit import Chunk, next_batch
 from batchbench.providers.interface import Calls
 from batchbench.runs.ingest import as_ranges
-from batchbench.runs.journal import ANSWERED, TODO, todo
+from batchbench.runs.row_states import ANSWERED, TODO, todo
 from tests.model.world import PRICE, World, limits
 
 ITEMS = 8  # of three prompts each

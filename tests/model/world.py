@@ -17,13 +17,15 @@ import pytest
 from aiohttp import web
 
 from batchbench import dispatch
-from batchbench.compile.manifest import read_manifest
+from batchbench.compile.manifest import prompt_bytes, read_manifest
 from batchbench.core import crash_points
 from batchbench.core.clock import Clock
 from batchbench.core.keys import Secret
 from batchbench.core.money import Price
 from batchbench.core.store import Store
 from batchbench.dispatch import Account, Budget, Plan
+from batchbench.dispatch.recover import decide
+from batchbench.dispatch.state import Dispatch
 from batchbench.emulator.faults.rules import Faults, Rule
 from batchbench.emulator.ledger import events
 from batchbench.emulator.server.context import Context, Settings
@@ -153,6 +155,9 @@ class World:
         self.dead = False
         self.rebuys += bool(wanted.get("rebuy_missing"))
         variants = self.manifest.variants
+        wanted.setdefault("anyway", True)  # echoes cannot be read
+        longest = prompt_bytes(self.manifest_folder, self.manifest, items * variants).longest if items else 0
+        wanted.setdefault("max_row_cost", PRICE.bound(longest, self.target.max_tokens))
         plan = Plan(items=items, rows=items * variants, repetitions=repetitions, price=PRICE, **wanted)
         self.client = Process(self, plan, budget, act)
         return self.client
@@ -160,12 +165,15 @@ class World:
     def resolve(self, nonce: str, answer: str) -> None:
         """Decide what became of a batch, as `--resolve` does."""
 
-        async def act(account: Account, _: Calls) -> None:
-            dispatch.resolve(account.run, nonce, answer, self.loop.wall())
+        async def act(account: Account, calls: Calls) -> None:
+            await decide(Dispatch(account, self.provider, calls), nonce, answer)
 
         self.start(0, act=act)
-        self.wait(1)
-        assert self.finished()
+        for _ in range(100):
+            self.wait(60)
+            if self.finished():
+                return
+        raise AssertionError("the decision was not taken within 100 minutes")
 
     def finished(self) -> "Process | None":
         """The client if it has ended, which makes room for the next one; None if it is still running."""
@@ -213,11 +221,15 @@ class World:
 
     def audit(self, **options: Any) -> Json:
         """Check the run with the auditor."""
-        ledger = self.context.settings.ledger
-        found = audit(load(ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options))
+        found = self.verdict(**options)
         problems = {name: one["problems"][:5] for name, one in found["invariants"].items() if one["problems"]}
         assert not problems, problems
         return found
+
+    def verdict(self, **options: Any) -> Json:
+        """What the auditor says about the run."""
+        ledger = self.context.settings.ledger
+        return audit(load(ledger, self.folder, self.manifest_folder, key=TOKEN, rebuys=self.rebuys, **options))
 
 
 class Process:

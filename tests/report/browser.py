@@ -21,6 +21,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0"),
 )
+PATIENCE = 240.0  # seconds; only a browser that hangs needs so long
 Json = dict[str, Any]
 
 
@@ -92,7 +93,7 @@ class Browser:
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        answer = await asyncio.wait_for(self._answers[number], 60)
+        answer = await asyncio.wait_for(self._answers[number], PATIENCE)
         assert "error" not in answer, answer
         result: Json = answer["result"]
         return result
@@ -109,7 +110,7 @@ class Browser:
         self._loaded.clear()
         started = time.monotonic()
         await self.call("Page.navigate", url=page.absolute().as_uri())
-        await asyncio.wait_for(self._loaded.wait(), 60)
+        await asyncio.wait_for(self._loaded.wait(), PATIENCE)
         await self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return time.monotonic() - started
 

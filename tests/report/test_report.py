@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 from batchbench.core.store import Store
-from batchbench.core.text import BIDI
+from batchbench.core.text import BIDI, FORMULA
 from batchbench.probes import load_probe
-from batchbench.report import build_report, gather, style, tables
+from batchbench.report import build_report, gather, style
 from batchbench.report.files import files_folder
 from batchbench.report.shares import views
 from tests.conftest import Run
@@ -143,13 +143,17 @@ def test_the_headline_table_agrees_with_the_analyses(runs_home: Path, page: Path
 
 def test_a_model_without_readable_answers_has_no_value_and_no_mark(page: Path, runs_home: Path) -> None:
     analysis, _ = read(runs_home, "isear", "sim:refusing")
-    assert analysis.metrics["max_diff"].mark == "A"  # as in GenderBench: a sum over no answers is 0
+    assert analysis.metrics["max_diff"].estimate == 0.0  # as in GenderBench: a sum over no answers is 0
     rows = list(csv.DictReader(io.StringIO((files_folder(page) / "metrics.csv").read_text())))
-    assert any(row["model"] == "sim:refusing" and row["metric"] == "max_diff" and row["mark"] == "A" for row in rows)
+    (row,) = (row for row in rows if row["model"] == "sim:refusing" and row["metric"] == "max_diff")
+    assert (row["mark"], row["shown_mark"], row["reading"]) == ("", "–", "reference, GenderBench 0.5.0")
+    assert "no mark: 0 % of the answers are readable, 90 % are needed" in page.read_text()
     shown = (files_folder(page) / "headline.md").read_text()
-    assert re.search(r"isear \(data=sample\) \| max_diff \| sim:refusing \| – \| – \| – \|", shown)
+    assert re.search(
+        r"isear \(data=sample\) \| max_diff \| sim:refusing \| reference, GenderBench 0.5.0 \| – \| – \| – \|", shown
+    )
     forest = next(label for label in re.findall(r'aria-label="(max_diff,[^"]*)"', page.read_text()))
-    assert re.search(r"sim:refusing –\.", forest)
+    assert re.search(r"sim:refusing –, mark –\.", forest)
 
 
 def test_stamps_are_on_the_page_and_on_every_figure_and_table(page: Path) -> None:
@@ -245,7 +249,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(hostile_page: Path) -> None:
     for path in files_folder(hostile_page).glob("*.csv"):
         for row in csv.reader(io.StringIO(path.read_text())):
             for value in row:
-                assert re.fullmatch(r"-?[\d.]+(e-?\d+)?", value) or not value.lstrip(" ").startswith(tables.FORMULA), (
+                assert re.fullmatch(r"-?[\d.]+(e-?\d+)?", value) or not value.lstrip(" ").startswith(FORMULA), (
                     path,
                     value,
                 )
@@ -259,7 +263,7 @@ def test_latex_and_markdown_are_escaped(hostile_page: Path) -> None:
     assert "\\input" not in latex
     markdown = (files_folder(hostile_page) / "headline.md").read_text()
     assert "\\<script\\>" in markdown
-    assert {line.replace("\\|", "").count("|") for line in markdown.splitlines()} == {8}
+    assert {line.replace("\\|", "").count("|") for line in markdown.splitlines()} == {9}
 
 
 def test_figures_are_well_formed_and_hold_no_script(hostile_page: Path, page: Path) -> None:

@@ -24,7 +24,7 @@ CALLS = {
     "ssl._create_unverified_context",
 }
 STARTERS = {"compile/fetch.py", "emulator/__init__.py"}  # may start another program
-HTTP = {"transport/client.py", "emulator", "compile/fetch.py"}  # may open a connection
+HTTP = {"transport/client.py", "transport/network_errors.py", "emulator", "compile/fetch.py"}  # may import a client
 
 
 @cache

@@ -24,7 +24,7 @@ from batchbench import emulator
 from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError, UsageError
 from batchbench.providers import load_provider
-from batchbench.providers.target import LOOPBACK, checked_url, is_loopback
+from batchbench.providers.target import LOOPBACK, check_encrypted, checked_url, is_loopback
 from batchbench.runs import events, journal
 from batchbench.runs.folder import RunFile, read_journal
 from batchbench.transport.client import Client
@@ -67,19 +67,29 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("dialect", BOTH)
-@pytest.mark.parametrize(
-    "call", ["create", *(pytest.param(name, marks=pytest.mark.full) for name in ("poll", "fetch"))]
-)
+@pytest.mark.parametrize("call", ["create", pytest.param("poll", marks=pytest.mark.full)])
 def test_a_redirect_is_not_followed(stage: Stage, dialect: str, call: str) -> None:
-    name = {"openai": "content", "anthropic": "results"}[dialect] if call == "fetch" else call
     with listening() as port:
-        rules = [{"do": f"redirect-{status}", "on": name, "value": f"http://127.0.0.1:{port}/", "nth": [nth]}
+        rules = [{"do": f"redirect-{status}", "on": call, "value": f"http://127.0.0.1:{port}/", "nth": [nth]}
                  for nth, status in enumerate((307, 302, 308, 301, 303), 1)]  # fmt: skip
         scene = stage(dialect, rules=rules)
         ran = scene.run(k=4, size=4)
     assert ran.code != 0
     assert "redirect to 127.0.0.1" in ran.stderr
     assert Other.calls == []
+
+
+@pytest.mark.parametrize("dialect", BOTH)
+def test_a_redirected_download_is_followed_without_the_key(stage: Stage, dialect: str) -> None:
+    call = {"openai": "content", "anthropic": "results"}[dialect]
+    with listening() as port:
+        rules = [{"do": "redirect-302", "on": call, "value": f"http://127.0.0.1:{port}/", "nth": [1]}]
+        scene = stage(dialect, rules=rules)
+        ran = scene.run(k=4, size=4)
+        assert len(Other.calls) == 1
+        assert TOKEN not in Other.calls[0]
+    assert (ran.code, ran.report["answered"]) == (0, 4), ran
+    scene.audit(status=True)
 
 
 def test_a_reply_does_not_choose_the_download_address(stage: Stage) -> None:
@@ -106,13 +116,14 @@ LOOKALIKES = [
 @pytest.mark.parametrize("url", LOOKALIKES)
 def test_an_address_that_only_looks_like_a_provider_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="base URL"):
-        checked_url(url)
+        check_encrypted(checked_url(url), None, "OPENAI_API_KEY")
 
 
 @given(st.text(max_size=40) | st.text(max_size=30).map(lambda text: f"https://{text}"))
 def test_any_address_is_refused_or_safe(url: str) -> None:
     try:
         taken = checked_url(url)
+        check_encrypted(taken, None, "OPENAI_API_KEY")
     except UsageError:
         return
     assert taken.startswith("https://") or is_loopback(taken)
@@ -121,7 +132,10 @@ def test_any_address_is_refused_or_safe(url: str) -> None:
 
 def test_only_https_or_this_machine_is_called() -> None:
     for host in LOOPBACK:
-        assert checked_url(f"http://[{host}]:1" if ":" in host else f"http://{host}:1")
+        url = checked_url(f"http://[{host}]:1" if ":" in host else f"http://{host}:1")
+        check_encrypted(url, None, "OPENAI_API_KEY")
+        with pytest.raises(UsageError, match="--allow-http"):
+            check_encrypted(url, "http://proxy.example:3128", "OPENAI_API_KEY")
     for name in ("openai", "anthropic"):
         assert load_provider(name).base_url.startswith("https://")
 

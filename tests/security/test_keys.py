@@ -31,7 +31,8 @@ from batchbench.core.keys import Secret
 from batchbench.errors import BatchbenchError
 from batchbench.providers import load_provider
 from batchbench.providers.target import Target
-from batchbench.transport.client import SENT, Client
+from batchbench.transport.client import Client
+from batchbench.transport.network_errors import SENT
 from batchbench.transport.replies import LostReply, Unsent
 from tests.conftest import Run
 from tests.dispatch.conftest import Stage
@@ -55,7 +56,7 @@ def test_the_key_is_on_no_disk_and_in_no_output_after_any_fault(
 ) -> None:
     scene = stage(dialect, rules=FAULTS[fault])
     armed(scene, canary, tmp_path)
-    client = scene.start("--trial", "always", k=30, size=10)
+    client = scene.start("--pilot", "auto", k=30, size=10)
     line = Path(f"/proc/{client.pid}/cmdline").read_bytes()
     ran = ended(client)
     assert ran.code == (77 if fault == QUOTED else 0), ran

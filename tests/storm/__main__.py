@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.dispatch.scene import DIALECTS, PROBE, Scene
 from tests.storm import __doc__ as description
-from tests.storm.storm import RULES, Storm
+from tests.storm.storm import RULES, TROUBLES, Storm
 
 
 def main() -> int:
@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--troubles", action="store_true", help="old journals, snapshots, other keys and wrong clocks")
     args = parser.parse_args()
     began = time.monotonic()
 
@@ -36,7 +37,7 @@ def main() -> int:
         folder / "scene", folder / "compiled" / "manifests", args.dialect, "--seed", str(args.seed), rules=RULES
     )
     try:
-        storm = Storm(scene, args.requests, args.kills, args.seed, say)
+        storm = Storm(scene, args.requests, args.kills, args.seed, say, TROUBLES if args.troubles else ())
         storm.blow()
         storm.report()
         verdict = storm.verdict()

@@ -58,9 +58,9 @@ MISTAKES = [
         "dollars per million tokens",
     ),
     (
-        'probes = ["gest"]\n[[models]]\nname = "openai:m"\nbase_url = "http://example.org"\n',
+        'probes = ["gest"]\n[[models]]\nname = "openai:m"\nbase_url = "ftp://example.org"\n',
         "sweep.toml:4: models 1 (openai:m): base URL",
-        "use https",
+        "is not an http or https address",
     ),
     (
         'probes = ["gest"]\n[[models]]\nname = "sim:random"\nbase_url = "https://example.org"\n',

@@ -87,7 +87,7 @@ def test_all_runs_together_stay_within_the_budget_through_every_kill(make: Make,
         assert home.owed() <= 4_000
     stopped = home.sweep()
     assert stopped.code == 3, stopped
-    assert "raise --budget and run the same command" in stopped.stderr
+    assert "raise --budget to about $" in stopped.stderr
     assert 0 < home.cost() <= home.owed() <= 4_000
     document = json.loads(stopped.stdout)
     assert document["budget_usd"] == 0.004
@@ -99,6 +99,46 @@ def test_all_runs_together_stay_within_the_budget_through_every_kill(make: Make,
     done = home.sweep("--budget", "5")
     assert done.code == 0, done
     assert home.billed() == sum(run["asked"] for run in json.loads(done.stdout)["runs"]) > paid
+
+
+SIX = """\
+sample_k = "all"
+repetitions = 7
+probes = [{ name = "gest", data = "sample", num_reorderings = 1 }, { name = "isear", data = "sample" }]
+models = ["sim:random", "sim:stereotyping", "sim:unbiased"]
+"""
+SIX_COST = 21_718  # micro-dollars
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["absolute", "learnt"])
+@pytest.mark.parametrize("part", [10, 25, 50, 100, 200])
+def test_six_runs_spend_their_budget_to_its_end(make: Make, part: int, mode: str) -> None:
+    """A run that has used up its share goes on when another run needs less than was reserved for it."""
+    budget = SIX_COST * part // 100
+    home = make(text=f"budget = {budget / 1e6:.6f}\n{SIX}")
+    done = home.sweep("--budget-mode", mode)
+    assert done.code == (0 if part == 200 else 3), done
+    goal, cost = min(budget, SIX_COST), home.cost()
+    assert 0.95 * goal <= cost <= budget
+    spent = [run["spent_usd"] for run in json.loads(done.stdout)["runs"]]
+    assert max(spent) < 1.3 * min(spent)  # equal shares, and the rest to whichever run can use it
+    home.sweep("--budget-mode", mode)
+    assert home.cost() == cost
+    assert all(not audit["findings"] for audit in home.command("audit"))
+
+
+@pytest.mark.full
+def test_the_budget_of_a_sweep_stays_until_it_is_changed(make: Make) -> None:
+    home = make(text=f"budget = 0.0005\n{SMALL}")
+    assert home.sweep().code == 3
+    home.file.write_text(SMALL)
+    again = home.sweep()
+    assert (again.code, json.loads(again.stdout)["budget_usd"]) == (3, 0.0005), again
+    assert again.stderr.count("budget of $0.000500 from an earlier start; --budget none lifts it\n") == 1
+    home.file.write_text(f'budget = "none"\n{SMALL}')
+    done = home.sweep()
+    assert (done.code, json.loads(done.stdout)["budget_usd"]) == (0, None), done
 
 
 def test_shares_divide_the_budget(make: Make) -> None:

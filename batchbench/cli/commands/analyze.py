@@ -6,16 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, format_table, show, show_json
+from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json
+from batchbench.errors import DataError
 
 if TYPE_CHECKING:
     from batchbench.analyze.analysis import Analysis
     from batchbench.analyze.compare import Comparison
+    from batchbench.analyze.human_check import HumanCheck
 
 DESCRIPTION = """\
 Read the answers of runs, or of a file, and print every metric of the probe with its 95 % interval, its mark and
 what is missing. Two or more models, or files, are also compared item by item. An unfinished run can be analyzed:
 its answers are a fair sample.
+
+Answers are read twice. The reference reading equals the published code of the probe. The careful reading leaves out
+reasoning, and reads nothing where it is in doubt; its metrics begin with careful_. Where the marks of the readings
+differ, both are shown, as in `A / D` (reference / careful). A reading gives no mark if fewer than 90 % of the answers
+are readable, or fewer than 80 % in one of the compared groups.
 
   batchbench analyze hiring_an --model sim:random
   batchbench analyze gest --model sim:unbiased --model sim:stereotyping      and the differences between them
@@ -31,9 +38,9 @@ A file of answers holds JSON lines or parquet, in one of three shapes:
   by the item          {"item_id": "7", "gender": "a man", "text": "joy"}
 
 Lines with one item_id are one item, the unit that is resampled; it may be left out where an item has one prompt.
-`outcome` may say refused, filtered, truncated or failed; a failed request, or an answer of null, is no attempt. For
-probes with masked words, an answer may be a list of predictions ({"token_str", "score"}), and a line with `text` may
-have `logprobs` ({"token", "logprob"}).
+`outcome` may say refused, filtered, truncated, empty or failed; a failed request, or an answer of null, is no
+attempt. For probes with masked words, an answer may be a list of predictions ({"token_str", "score"}), and a line
+with `text` may have `logprobs` ({"token", "logprob"}).
 """
 NOTHING = "–"
 FIRST = 12  # metrics shown without --all
@@ -68,41 +75,53 @@ def _columns() -> str:
 
 
 def run(args: argparse.Namespace) -> int:
+    from batchbench.analyze.human_check import sentences
     from batchbench.app.analyze import analyze
     from batchbench.app.requests import AnalysisRequest
 
     request = options.struct(AnalysisRequest, args, params=options.params(args.params))
-    analyses, comparisons = analyze(request, options.store(args), Terminal(quiet=args.quiet))
+    analyses, comparisons, checks, broken = analyze(request, options.store(args), Terminal(quiet=args.quiet))
+    damage = [DataError(f"not analyzed: {one.run}: {one.error}") for one in broken]
     if args.json:
-        show_json(analyses[0] if len(analyses) == 1 else {"analyses": analyses, "comparisons": comparisons})
-        return 0
-    for analysis in analyses:
+        documents = [_document(analysis, check) for analysis, check in zip(analyses, checks, strict=True)] + broken
+        show_json(documents[0] if len(documents) == 1 else {"analyses": documents, "comparisons": comparisons})
+        return complain(damage)
+    for analysis, check in zip(analyses, checks, strict=True):
         show(_analysis(analysis, every=args.all))
+        if check:
+            show("\n".join([*sentences(check, analysis.origin.rereads), ""]))
     for comparison in comparisons:
         show(_comparison(comparison))
-    return 0
+    return complain(damage)
+
+
+def _document(analysis: "Analysis", check: "HumanCheck | None") -> object:
+    import msgspec
+
+    return {**msgspec.to_builtins(analysis), "human_check": check} if check else analysis
 
 
 def _analysis(analysis: "Analysis", *, every: bool) -> str:
     coverage = analysis.coverage
-    share = f"{_percent(coverage.detected, coverage.asked)}"
-    shown = [name for name in analysis.metrics if name not in analysis.aliases]
-    names = [*analysis.headline, *(name for name in shown if name not in analysis.headline)]
-    rows = [["METRIC", "ESTIMATE", "95 % INTERVAL", "MARK", "COVERAGE"]]
+    names = _ordered(analysis)
+    rows = [["METRIC", "READING", "ESTIMATE", "95 % INTERVAL", "MARK", "COVERAGE"]]
     for name in names if every else names[:FIRST]:
-        value = analysis.metrics.get(name)
-        if value is None:
-            continue
+        value, reading = analysis.metrics[name], analysis.reading(name)
         interval = NOTHING if value.low is None else f"{_number(value.low)} … {_number(value.high)}"
-        rows.append([name, _number(value.estimate), interval, value.mark or NOTHING, share])
+        mark = analysis.marks.get(name) or value.mark or NOTHING
+        share = _percent(analysis.readable(name), coverage.asked)
+        rows.append([name, reading.kind if reading else "", _number(value.estimate), interval, mark, share])
     lines = [f"{analysis.probe}, {analysis.origin.model}", *(f"  {stamp}" for stamp in analysis.stamps)]
+    lines += [f"  {reading.kind} reading: {reading.name}" for reading in analysis.readings]
     lines += ["", format_table(rows)]
     if not every and len(names) > FIRST:
         lines.append(f"and {len(names) - FIRST} more: --all, or --json")
+    agreed = analysis.reading_agreement
     lines += [
         "",
         f"{coverage.asked:,} asked, {coverage.attempts:,} came back, {coverage.detected:,} readable; "
         f"{coverage.items_detected:,} of {coverage.items:,} items have a readable answer",
+        *([f"the two readings agree on {_percent(agreed.agreeing, agreed.answers)} of the answers"] if agreed else []),
         *([f"repeated answers agree in {analysis.agreement:.1%} of pairs"] if analysis.agreement is not None else []),
         "",
         format_table(_missing(analysis, every=every)),
@@ -112,9 +131,16 @@ def _analysis(analysis: "Analysis", *, every: bool) -> str:
     return "\n".join(lines)
 
 
+def _ordered(analysis: "Analysis") -> list[str]:
+    """The metrics in the order of the table: headline metrics by both readings, then the others."""
+    first = [name for metric in analysis.headline for name in (metric, f"careful_{metric}") if name in analysis.metrics]
+    return list(dict.fromkeys([*first, *(name for name in analysis.metrics if name not in analysis.aliases)]))
+
+
 def _missing(analysis: "Analysis", *, every: bool) -> list[list[str]]:
-    kinds = ("refused", "filtered", "truncated", "failed", "absent", "undetected")
-    rows = [["GROUP", "ASKED", *(kind.upper() for kind in kinds)]]
+    kinds = ["refused", "filtered", "truncated", "empty", "failed", "absent", "undetected"]
+    kinds += ["careful_undetected"] if analysis.reading_agreement else []
+    rows = [["GROUP", "ASKED", *(kind.upper().replace("_", " ") for kind in kinds)]]
     for group in analysis.missing if every else analysis.missing[:FIRST]:
         shares = [_percent(getattr(group, kind), group.asked) for kind in kinds]
         rows.append([f"{group.stratum} = {group.group}", f"{group.asked:,}", *shares])

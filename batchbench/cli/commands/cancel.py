@@ -6,8 +6,9 @@ from batchbench.cli import options
 from batchbench.cli.terminal import Terminal, show, show_json
 
 DESCRIPTION = """\
-Ask the provider to stop every batch of these runs that is still running. Answers that exist already are kept and paid
-for; `batchbench run` collects them.
+Ask the provider to stop every batch of these runs that is still running, also one whose create got no reply. Answers
+that exist already are kept and paid for: `batchbench run ... --collect` collects them and buys nothing. Requests that
+were cancelled are asked again only with `batchbench run ... --again`.
 """
 
 
@@ -28,5 +29,11 @@ def run(args: argparse.Namespace) -> int:
         show("nothing to cancel: see `batchbench status`")
     else:
         for entry in cancelled:
-            show(f"{entry.probe} {entry.model}: {entry.cancelling} batches are being cancelled")
+            batches = "1 batch is" if entry.cancelling == 1 else f"{entry.cancelling} batches are"
+            show(
+                f"{entry.probe} {entry.model}: {batches} being cancelled; collect their answers with `batchbench run "
+                f"{entry.probe} --model {entry.model} --collect` and the other options of the run"
+            )
+            if entry.unanswered:
+                show(f"  {entry.unanswered} more may exist: their creates got no reply; cancel again in a while")
     return 0

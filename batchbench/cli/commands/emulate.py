@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from batchbench.cli import options
 from batchbench.cli.terminal import show
-from batchbench.emulator import TOKEN_VARIABLE
+from batchbench.emulator import PERSONAS, TOKEN_VARIABLE, is_persona
 from batchbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -27,17 +27,28 @@ personas
     curl $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" \\
       -d '{"model": "echo", "messages": [{"role": "user", "content": "Who are you?"}]}'
 
+families
+  A model name can also be the name of a real model, alone (then --persona answers) or before a persona:
+  gpt-6.1-sol, claude-opus-5-5/stereotyping. Such a model accepts and refuses the parameters that the real one does, and
+  thinks by default if the real one does. Thoughts are billed and count within the token limit of the request; if they
+  use it up, the answer has no text. Tokens of thoughts by effort: minimal 8-60, low 80-400, medium 200-1500,
+  high 500-4000, xhigh 1000-8000, max 2000-16000. Local models think in the text or beside it: local-think,
+  local-think-open, local-reasoning, local-harmony, local-harmony-stripped. GET /models lists all names.
+
 faults
   --faults FILE holds one rule per line, as a JSON object: {"do": FAULT, "on": CALL, "p": SHARE, "nth": [..] or
-  "first": N, "key": REGEX, "dialect": .., "seconds": .., "value": ..}. Only "do" is required. A line that starts with #
-  is a comment. Whether a rule applies to a call depends only on the seed, the rule, the call, the call's key, and how
-  often this key has made this call, so the same run gets the same faults again. The key is the text before the first
-  dash of custom ids and file names, or the batch id; a digest of the prompt for synchronous calls; the custom id for
-  result lines.
-  For example, accept a third of the creates but send no reply, and drop one result line in a hundred:
+  "first": N, "since": N, "key": REGEX, "dialect": .., "seconds": .., "value": ..}. Only "do" is required. A line that
+  starts with # is a comment. "since" skips the first calls of a kind, or the result lines of the first batches. Whether
+  a rule applies to a call depends only on the seed, the rule, the call, the call's key, and how often this key has made
+  this call, so the same run gets the same faults again. The key is the text before the first dash of custom ids and
+  file names, or the batch id; a digest of the prompt for synchronous calls; the custom id for result lines.
+  For example, accept a third of the creates but send no reply, drop one result line in a hundred, empty half of the
+  answers from the third batch on, and send synchronous replies without token counts:
 
     {"do": "reset-after", "on": "create", "p": 0.33}
     {"do": "line-missing", "p": 0.01}
+    {"do": "line-empty", "p": 0.5, "since": 3}
+    {"do": "line-usage-null", "on": ["chat", "messages"]}
 
   --list-faults prints all faults.
 
@@ -70,6 +81,7 @@ def add(commands: options.Subparsers) -> None:
     option("--faults", type=Path, metavar="FILE", help="fault rules, one JSON object per line")
     option("--list-faults", action="store_true", help="print every fault with a one-line description, then exit")
     option("--seed", type=int, default=0, metavar="N", help="seed of answers, faults and the order of results")
+    option("--persona", default="random", metavar="NAME", help="who answers as a family (default: random)")
     option("--price", default="0.075,0.30", metavar="IN,OUT", help="batch price in dollars per million tokens")
     option("--limit", action="append", default=[], metavar="NAME=N", help="override a limit, e.g. requests=100")
     option(
@@ -108,6 +120,8 @@ def _settings(args: argparse.Namespace) -> "Settings":
         raise UsageError(f"--port {args.port} is not a port: give a number from 0 to 65535")
     if args.idle_exit is not None and not args.idle_exit > 0:
         raise UsageError(f"--idle-exit {args.idle_exit:g} is not a number of seconds above 0")
+    if not is_persona(args.persona):
+        raise unknown("persona", args.persona, PERSONAS)
     home: Path = args.home or Path(os.environ.get("BATCHBENCH_HOME", "."))
     state: Path = (args.state or home / "cache" / "emulator").absolute()
     return Settings(
@@ -120,6 +134,7 @@ def _settings(args: argparse.Namespace) -> "Settings":
         limits=_with_overrides(EmulatorLimits, args.limit, "limit"),
         delays=_with_overrides(Delays, args.delay, "delay"),
         price=parse_price(args.price),
+        persona=args.persona,
         rules=read_rules(args.faults) if args.faults else [],
         idle_exit=args.idle_exit,
     )

@@ -57,4 +57,6 @@ def _figures(entries: "Sequence[CostEstimate]") -> list[str]:
     counts = [sum(getattr(one, name) for one in entries) for name in ("requests", "input_tokens", "output_tokens")]
     amounts = [[getattr(one, name) for one in entries] for name in ("batch_usd", "sync_usd", "worst_usd")]
     shown = ["unknown" if None in column else f"${sum(column):,.4f}" for column in amounts]
+    if not any(one.priced for one in entries):
+        shown = ["not priced", shown[1], "not priced"]
     return [*(f"{count:,}" for count in counts), *shown]

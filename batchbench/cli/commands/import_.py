@@ -14,7 +14,9 @@ that contain a part of it: name both files that OpenAI returns, output and error
 
   batchbench import results.jsonl
   batchbench import batch_abc_output.jsonl batch_abc_error.jsonl
-  batchbench import interrupted.jsonl --partial      the rest is missing, and asked again with --rebuy-missing
+  batchbench import interrupted.jsonl --partial      the rest is missing: import it later, or use --rebuy-missing
+
+A file without a readable result is refused, and nothing is stored.
 """
 
 
@@ -35,10 +37,11 @@ def run(args: argparse.Namespace) -> int:
         show_json(imported)
     else:
         for entry in imported:
+            cost = f"${entry.cost_usd:,.4f}" if entry.priced else "not priced,"
             show(
                 f"{entry.file}: {entry.answered:,} answers, {entry.missing:,} missing, {entry.again:,} to ask again, "
-                f"{entry.quarantined:,} lines set aside, ${entry.cost_usd:,.4f} in {entry.run}"
+                f"{entry.quarantined:,} lines set aside, {cost} in {entry.run}"
             )
     missing = sum(entry.missing for entry in imported)
-    error = MissingAnswers(f"{missing:,} answers are missing: `--rebuy-missing` asks for them again")
+    error = MissingAnswers(f"{missing:,} answers are missing: import them, or ask again with `--rebuy-missing`")
     return complain([error if missing else None])

@@ -11,7 +11,7 @@ The prices that estimates and budgets use: dollars per million tokens, with thei
 run keeps the prices it was charged at.
 
   batchbench prices                the table
-  batchbench prices refresh        take current prices from the package genai-prices (pip install genai-prices)
+  batchbench prices refresh        take the prices of the installed genai-prices (pip install -U genai-prices)
 """
 
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     store = options.store(args)
     if args.verb == "refresh":
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        fresh = prices.generate(today)
+        fresh = prices.generate(today, prices.snapshot(store.prices))
         store.write(store.prices, msgspec.json.format(msgspec.json.encode(fresh), indent=1))
     table = prices.snapshot(store.prices)
     if args.json:
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
         amounts = (row.input, row.output, row.batch_input, row.batch_output)
         rows.append([name, *("none" if amount is None else f"{amount / 1_000_000:g}" for amount in amounts)])
     show(format_table(rows))
-    show(f"\ndollars per million tokens; {table.source}, {table.date}")
+    show(f"\ndollars per million tokens; {table.source}, read {table.date}")
     return 0

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, show_result
+from batchbench.cli.terminal import Terminal, complain, show_result
+from batchbench.errors import DataError
 
 DESCRIPTION = """\
 One HTML file that shows what analyses found: marks, intervals, groups, missing answers, costs, sample answers. It needs
@@ -35,7 +36,11 @@ def run(args: argparse.Namespace) -> int:
     written = write_report(args.probes, args.models, options.store(args), out=args.out, title=args.title)
     if png_converter() is None:
         Terminal(quiet=args.quiet).note("figures are SVG only: for PNG too, pip install 'batchbench[png]'")
-    document = {"report": str(written.report), "files": str(written.files), "runs": list(map(str, written.runs))}
+    document = {
+        "report": str(written.report),
+        "files": str(written.files),
+        "runs": [*map(str, written.runs), *written.broken],
+    }
     text = f"{written.report}: {len(written.runs)} runs; tables and figures in {written.files}"
     show_result(document, text, json=args.json)
-    return 0
+    return complain([DataError(f"not in the report: {broken.run}: {broken.error}") for broken in written.broken])

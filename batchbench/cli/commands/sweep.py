@@ -1,14 +1,12 @@
 """`batchbench sweep [FILE.toml]`"""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchbench.cli import options
 from batchbench.cli.commands import estimate
-from batchbench.cli.terminal import Terminal, complain, format_table, show, show_json, show_result
-from batchbench.errors import InterruptedRun, UsageError
+from batchbench.cli.terminal import Terminal, ask_to_go_on, complain, format_table, show, show_json, show_result
 
 if TYPE_CHECKING:
     from batchbench.analyze.analysis import Analysis
@@ -66,17 +64,12 @@ def _confirm(sweep: "PreparedSweep", terminal: Terminal, *, yes: bool) -> None:
     """Show what the sweep would cost; ask before it costs real money."""
     from batchbench.core.money import dollars
 
-    budget = sweep.purchase.budget
+    budget = sweep.purchase.limit
     limit = "" if budget is None else f"\nbudget: {dollars(budget)} for all runs together, never exceeded"
     terminal.note(f"{estimate.table(sweep.estimates)}{limit}\n")
     if sweep.worst_usd == 0 or yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"this may cost up to ${sweep.worst_usd:,.2f}: allow it with --yes")
-    sys.stderr.write(f"This may cost up to ${sweep.worst_usd:,.2f}. Go on? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise InterruptedRun("nothing was asked")
+    ask_to_go_on(f"this may cost up to ${sweep.worst_usd:,.2f}", "allow it with --yes")
 
 
 def _document(sweep: "PreparedSweep", done: "SweepResult") -> dict[str, object]:
@@ -87,7 +80,7 @@ def _document(sweep: "PreparedSweep", done: "SweepResult") -> dict[str, object]:
         "report": str(done.report) if done.report else None,
         "runs": results,
         "spent_usd": sum(result.spent_usd for result in results),
-        "budget_usd": None if sweep.purchase.budget is None else sweep.purchase.budget / MILLION,
+        "budget_usd": None if sweep.purchase.limit is None else sweep.purchase.limit / MILLION,
     }
 
 
@@ -98,17 +91,36 @@ def _table(done: "SweepResult") -> str:
     alike = len(set(stamps)) <= 1
     rows = [["PROBE", "MODEL", "ANSWERED", "SPENT", "METRIC", "ESTIMATE", "95 % INTERVAL", "MARK"]]
     for result, stamp in zip(results, stamps, strict=True):
-        counts = [f"{result.answered + result.refused:,} of {result.asked:,}", f"${result.spent_usd:,.4f}"]
+        counts = [
+            f"{result.answered + result.refused:,} of {result.asked:,}",
+            f"${result.spent_usd:,.4f}" if result.priced else "not priced",
+        ]
         probe = f"{result.probe} {result.settings}".rstrip()
         *metric, mark = _headline(done.analyses.get(Path(result.run)))
         rows.append([probe, result.model, *counts, *metric, mark if alike else f"{mark}  {stamp}"])
-    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), format_table(rows)])
+    return "\n".join([*([stamps[0]] if alike and stamps and stamps[0] else []), format_table(rows), *_notes(done)])
 
 
 def _headline(found: "Analysis | None") -> list[str]:
     name = next((name for name in found.headline if name in found.metrics), None) if found else None
     value = found.metrics[name] if found and name else None
-    if name is None or value is None or value.estimate is None:
+    if found is None or name is None or value is None or value.estimate is None:
         return ["–", "–", "–", "–"]
     interval = "–" if value.low is None else f"{value.low:.4f} … {value.high:.4f}"
-    return [name, f"{value.estimate:.4f}", interval, value.mark or "–"]
+    return [name, f"{value.estimate:.4f}", interval, found.marks.get(name) or value.mark or "–"]
+
+
+def _notes(done: "SweepResult") -> list[str]:
+    """Which reading the table shows, and what a person must know before using its marks."""
+    found = list(done.analyses.values())
+    names = sorted({analysis.readings[0].name for analysis in found if analysis.readings})
+    lines = [f"Estimates are by the reference reading ({', '.join(names)})."] if names else []
+    if any("/" in mark for analysis in found for mark in analysis.marks.values()):
+        lines.append("A mark such as A / D is by the reference reading / by the careful reading.")
+    for analysis in found:
+        run, agreed = f"{analysis.probe}, {analysis.origin.model}", analysis.reading_agreement
+        if agreed and agreed.low:
+            lines.append(f"{run}: the two readings agree on {agreed.agreeing:,} of {agreed.answers:,} answers")
+        withheld = [reading for reading in analysis.readings if reading.no_mark and analysis.marks]
+        lines += [f"{run}, {reading.kind} reading: no mark: {reading.no_mark}" for reading in withheld]
+    return lines

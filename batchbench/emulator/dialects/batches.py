@@ -68,6 +68,8 @@ class BatchRoutes(ABC):
             batches = context.batches(self.dialect)
             if name == "list-lag":
                 batches = [batch for batch in batches if batch.accepted.t <= now - seconds]
+            if name == "list-oldest-first":
+                batches.reverse()
             rows = [self._with_fault(batch, "list", n) for batch in batches]
             size = min(page_size(request, 20, self.max_page), context.settings.limits.page)
             try:

@@ -6,9 +6,9 @@ Uses the standard library only, so that `batchbench emulate --list-faults` start
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-Kind = Literal["before", "after", "late", "download", "view", "list", "batch", "upload", "line"]
+from batchbench.emulator.faults.refusals import FOREIGN_ERRORS, RATE_LIMITS, REFUSALS, Dialect
 
-Dialect = Literal["openai", "anthropic"]
+Kind = Literal["before", "after", "late", "change", "download", "view", "list", "batch", "upload", "line"]
 
 CALLS = (
     "upload",  # POST /files
@@ -27,6 +27,7 @@ CALLS = (
     "models",  # GET /models
 )
 DOWNLOADS = ("content", "results")
+ANSWERED = ("chat", "messages")  # synchronous calls to a model
 
 
 class Fault(NamedTuple):
@@ -36,15 +37,8 @@ class Fault(NamedTuple):
     description: str
     dialect: Dialect | None = None
     seconds: float = 0.0  # default of the rule's `seconds`
-
-
-class Refusal(NamedTuple):
-    """An error reply; the server does nothing else."""
-
-    status: int
-    code: str  # OpenAI error.code, Anthropic error type
-    message: str
-    retry_after: tuple[str, str] | None = None  # header and value
+    also: tuple[str, ...] = ()  # more calls, which it affects only if the rule's `on` names them
+    by_key: bool = False  # the share `p` is a share of the keys: a key is affected always or never
 
 
 # Replies that replace the real reply. Each makes two faults: the server does not act, or it has acted.
@@ -61,6 +55,7 @@ REPLIES = {
     "empty": "status 200 with an empty body",
     "null": "status 200 with the body `null`",
     "other-json": "status 200 with JSON of another type",
+    "event-stream": "status 200 with an event stream",
     "reset": "connection reset, no reply",
     "close": "connection closed, no reply",
     "hang": "no reply for `seconds` of virtual time, then the connection closes",
@@ -71,94 +66,15 @@ REPLIES = {
     "extra-bytes": "a valid empty reply, followed by bytes of a second reply",
 }
 
-RATE_LIMITS = {
-    "429-bare": (None, "without Retry-After"),
-    "429-seconds": (("retry-after", "2"), "Retry-After in whole seconds"),
-    "429-float": (("retry-after", "1.5"), "Retry-After with a fraction"),
-    "429-date": (("retry-after", "date"), "Retry-After as an HTTP date two seconds in the future"),
-    "429-past-date": (("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), "Retry-After as a date in the past"),
-    "429-ms": (("retry-after-ms", "300"), "retry-after-ms"),
-    "429-negative": (("retry-after", "-5"), "Retry-After below zero"),
-    "429-inf": (("retry-after", "inf"), "Retry-After: inf"),
-    "429-nan": (("retry-after", "nan"), "Retry-After: nan"),
-    "429-text": (("retry-after", "37s"), "Retry-After with a unit"),
-    "429-huge": (("retry-after", "1000000000"), "Retry-After of 30 years"),
-    "429-no-retry": (("x-should-retry", "false"), "x-should-retry: false"),
-}
-
-_QUOTA = "You exceeded your current quota, please check your plan and billing details."
-
-REFUSALS: dict[str, tuple[Dialect | None, Refusal, str]] = {
-    "429-slow-down": (
-        "openai",
-        Refusal(429, "slow_down", "Please reduce your request rate.", ("retry-after", "1")),
-        "code slow_down",
-    ),
-    "429-queue-full": (
-        None,
-        Refusal(429, "rate_limit_exceeded", "Too many requests are queued; wait for a batch to end."),
-        "the batch queue is full",
-    ),
-    "429-insufficient-quota": ("openai", Refusal(429, "insufficient_quota", _QUOTA), "no credit left"),
-    "429-credit-balance": ("openai", Refusal(429, "credit_balance_exhausted", _QUOTA), "code credit_balance_exhausted"),
-    "429-org-spend-limit": (
-        "openai",
-        Refusal(429, "organization_spend_limit_exceeded", _QUOTA),
-        "code organization_spend_limit_exceeded",
-    ),
-    "429-project-spend-limit": (
-        "openai",
-        Refusal(429, "project_spend_limit_exceeded", _QUOTA),
-        "code project_spend_limit_exceeded",
-    ),
-    "429-usage-limit": (
-        "openai",
-        Refusal(429, "organization_usage_limit_exceeded", _QUOTA),
-        "code organization_usage_limit_exceeded",
-    ),
-    "429-hard-limit": ("openai", Refusal(429, "billing_hard_limit_reached", _QUOTA), "code billing_hard_limit_reached"),
-    "429-spend-cap": (
-        "anthropic",
-        Refusal(429, "enforced_spend_limit_reached", "The monthly spend limit of this organization is reached."),
-        "code enforced_spend_limit_reached, without Retry-After",
-    ),
-    "429-ramp-limit": (
-        "anthropic",
-        Refusal(429, "ramp_limit_exceeded", "Usage grew too fast.", ("retry-after", "3")),
-        "code ramp_limit_exceeded",
-    ),
-    "402-billing": (
-        None,
-        Refusal(402, "billing_error", "There is a problem with your billing."),
-        "status 402",
-    ),
-    "400-usage-limits": (
-        "anthropic",
-        Refusal(
-            400,
-            "invalid_request_error",
-            "You have reached your specified API usage limits. You will regain access on 2027-01-01 at 00:00 UTC.",
-        ),
-        "the spend limit that the account owner has set",
-    ),
-    "400-not-json": (
-        None,
-        Refusal(400, "invalid_request_error", "The request body is not valid JSON: unexpected end of data."),
-        "a valid body is rejected as invalid JSON",
-    ),
-    "401-revoked": (None, Refusal(401, "invalid_api_key", "Incorrect API key provided."), "the key is refused"),
-    "401-echo-key": (None, Refusal(401, "invalid_api_key", ""), "the key is refused and quoted in the message"),
-    "403-permission": (None, Refusal(403, "permission_error", "You have no access to this."), "permission denied"),
-    "404-foreign-key": (None, Refusal(404, "not_found_error", "Not found."), "the key belongs to another project"),
-    "413-too-large": (
-        None,
-        Refusal(413, "request_too_large", "Request exceeds the maximum size."),
-        "status 413, JSON",
-    ),
-    "413-html": (None, Refusal(413, "", ""), "status 413 with a CDN's HTML page"),
+CHANGED = {
+    "status-201": "the right reply with status 201",
+    "status-202": "the right reply with status 202",
+    "gzip": "the right reply, compressed with gzip although the client asked for identity",
+    "slow-reply": "the right reply, sent after `seconds` of virtual time",
 }
 
 _DOWNLOADS = {
+    "redirect-download": "redirect with status 302 to another host name, which takes no key and refuses one",
     "cut-length": "half of the body, with the full Content-Length",
     "cut-chunked": "a chunked body without its last chunk",
     "cut-line": "no Content-Length, the connection closes after a whole line",
@@ -190,6 +106,8 @@ _VIEWS = {
     "output-empty": "finished, but the result file ids are empty strings",
     "output-late": "result file ids appear `seconds` of virtual time after the end",
     "results-expired": "the results are deleted, as after their expiry",
+    "results-elsewhere": "`results_url` has another path on the same host, and the usual path is not found",
+    "errors-data-null": "`errors.data` is null",
 }
 
 _LISTS = {
@@ -200,11 +118,14 @@ _LISTS = {
     "list-empty-more": "an empty page with has_more = true",
     "list-cursor-gone": "the cursor is refused as unknown",
     "list-envelope": "rows under `value` instead of `data`",
+    "list-oldest-first": "the oldest batch comes first",
+    "list-has-more-null": "has_more is null instead of false",
 }
 
 _BATCHES = {
     "validation-failed": "the batch fails in validation, with errors in its first lines",
-    "token-limit": "the batch fails with token_limit_exceeded",
+    "token-limit": "the batch fails with token_limit_exceeded (Limit: 2,000,000 enqueued tokens)",
+    "token-limit-azure": "the batch fails with token_limit_exceeded (configured limit of 30K)",
     "expire-half": "half of the requests are answered, the others expire `seconds` after creation",
     "expire-none": "all requests expire `seconds` after creation, without a result file",
     "cancelled-elsewhere": "another user cancels the batch `seconds` after creation; half of it is answered",
@@ -241,33 +162,48 @@ _LINES = {
     "line-out-of-range": "a custom_id with the right nonce and a row that does not exist",
     "line-swapped": "the custom_ids of two lines are swapped",
     "line-both": "the custom_id is in the output file and in the error file",
-    "line-refusal": "the model refuses",
-    "line-content-filter": "stopped by a content filter",
     "line-policy": "refused by a content policy, not billed",
-    "line-empty": "an empty answer",
-    "line-tool-call": "a tool call instead of text",
-    "line-max-tokens": "the answer is cut by the token limit",
-    "line-other-model": "the answer names another model",
     "line-huge": "an answer of `value` bytes (default: 20 MB)",
     "line-nested": "a field nested 100,000 deep",
     "line-huge-integer": "an integer of 5,000 digits",
-    "line-choices-many": "three choices (OpenAI) or text blocks (Anthropic)",
-    "line-choices-none": "no choice (OpenAI) or no block (Anthropic)",
-    "line-content-list": "content as a list instead of a string, or the other way round",
-    "line-thinking": "a thinking block before the text",
     "line-credit": "an error line: the credit balance is too low",
-    "line-renamed": "`content` is called `contents`",
     "line-wrapped": "the whole line inside another object",
-    "line-number-text": "token counts as strings",
-    "line-usage-absent": "no usage",
-    "line-usage-negative": "negative usage",
-    "line-usage-huge": "usage of 10**12 tokens",
     "line-status-0": "status_code 0",
     "line-null-id": "custom_id null",
     "line-timeout": "an error line: the model timed out",
     "line-500": "an error line: the server failed",
     "line-429": "an error line: rate limited",
 }
+
+_ANSWERS = {  # in result lines, and with `on` in replies to synchronous calls
+    "line-refusal": "the model refuses",
+    "line-content-filter": "stopped by a content filter",
+    "line-empty": "an empty answer",
+    "line-text-null": "an answer whose text is null",
+    "line-thoughts-only": "the thoughts use up the tokens, and no text is left",
+    "line-reasoning-only": "thoughts but no text, although the model stopped by itself",
+    "line-finish-error": "finish_reason `error` and the first half of the answer",
+    "line-error-200": "status 200 with an error instead of an answer, not billed",
+    "line-tool-call": "a tool call instead of text",
+    "line-max-tokens": "the answer is cut by the token limit",
+    "line-endless": "the answer goes on until the token limit cuts it",
+    "line-input-twice": "the provider counts and bills twice the input tokens",
+    "line-other-model": "the answer names another model",
+    "line-choices-many": "three choices (OpenAI) or text blocks (Anthropic)",
+    "line-choices-none": "no choice (OpenAI) or no block (Anthropic)",
+    "line-content-list": "content as a list instead of a string, or the other way round",
+    "line-thinking": "a thinking block before the text",
+    "line-renamed": "`content` is called `contents`",
+    "line-top-logprobs-null": "top_logprobs is null in every token",
+    "line-number-text": "token counts as strings",
+    "line-usage-absent": "no usage",
+    "line-usage-negative": "negative usage",
+    "line-usage-huge": "usage of 10**12 tokens",
+    "line-usage-null": "usage is null",
+    "line-usage-nulls": "every token count is null",
+    "line-usage-optional-null": "every usage field is null that the SDK declares as optional",
+}
+_OPENAI_LINES = {"line-both", "line-status-0", "line-top-logprobs-null", "line-finish-error", "line-error-200"}
 
 
 def _all() -> Iterator[Fault]:
@@ -280,24 +216,35 @@ def _all() -> Iterator[Fault]:
         yield Fault(name, "before", CALLS, f"rate limited, {description}")
     for name, (dialect, _, description) in REFUSALS.items():
         yield Fault(name, "before", CALLS, description, dialect)
+    for name, (_, _, description) in FOREIGN_ERRORS.items():
+        if name == "403-flagged":
+            yield Fault(name, "before", CALLS, description, by_key=True)
+        else:
+            yield Fault(name, "before", CALLS, f"{description}; `value` is the status")
     yield Fault("400-cannot-find-file", "before", ("create",), "the input file is not found yet", "openai")
     for status in (301, 302, 303, 307, 308):
         description = f"redirect with status {status} to `value` (default: another host name)"
         yield Fault(f"redirect-{status}", "before", CALLS, description)
+    for name, description in CHANGED.items():
+        calls = ("upload", "create", *ANSWERED) if name.startswith("status-") else CALLS
+        yield Fault(name, "change", calls, description, seconds=130.0 if name == "slow-reply" else 0.0)
     for name, description in _DOWNLOADS.items():
         yield Fault(name, "download", DOWNLOADS, description, seconds=3600.0 if name == "stall" else 0.0)
     for name, description in _VIEWS.items():
-        calls = DOWNLOADS if name == "results-expired" else ("poll",) if name == "poll-404" else ("poll", "list")
-        yield Fault(name, "view", calls, description, seconds=60.0 if name == "output-late" else 0.0)
+        views = {"results-expired": DOWNLOADS, "poll-404": ("poll",), "results-elsewhere": ("poll", "list", "results")}
+        only: dict[str, Dialect] = {"results-elsewhere": "anthropic", "errors-data-null": "openai"}
+        seconds = 60.0 if name == "output-late" else 0.0
+        yield Fault(name, "view", views.get(name, ("poll", "list")), description, only.get(name), seconds)
     for name, description in _LISTS.items():
         yield Fault(name, "list", ("list",), description, seconds={"list-lag": 600.0, "list-stale": 0.7}.get(name, 0.0))
     for name, description in _BATCHES.items():
-        openai_only = name in ("validation-failed", "token-limit")
+        openai_only = name in ("validation-failed", "token-limit", "token-limit-azure")
         yield Fault(name, "batch", ("create",), description, "openai" if openai_only else None)
     for name, description in _UPLOADS.items():
         yield Fault(name, "upload", ("upload",), description, "openai")
-    for name, description in _LINES.items():
-        yield Fault(name, "line", ("line",), description, "openai" if name in ("line-both", "line-status-0") else None)
+    for name, description in {**_LINES, **_ANSWERS}.items():
+        also = ANSWERED if name in _ANSWERS else ()
+        yield Fault(name, "line", ("line",), description, "openai" if name in _OPENAI_LINES else None, also=also)
 
 
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _all()}

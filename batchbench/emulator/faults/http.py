@@ -8,14 +8,18 @@ from email.utils import formatdate
 
 from aiohttp import web
 
-from batchbench.emulator.faults import catalogue
+from batchbench.emulator.faults import refusals
 from batchbench.emulator.faults.rules import ActiveFault
 from batchbench.emulator.jobs.answers import ErrorInfo
 from batchbench.emulator.ledger.events import Dialect
 from batchbench.emulator.server.clock import VirtualClock
-from batchbench.emulator.server.responses import error_response
+from batchbench.emulator.server.responses import error_response, json_response
 
 HTML = b"<!DOCTYPE html>\n<html><head><title>%s</title></head><body><center><h1>%s</h1></center></body></html>\n"
+
+EVENT_STREAM = (
+    b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\ndata: [DONE]\n\n'
+)
 
 _STATUS_MESSAGES = {
     408: ("Request timed out.", "timeout"),
@@ -44,16 +48,19 @@ async def faulty_reply(
     request_id = str(request["request_id"])
     if name.startswith("redirect-"):
         return _redirect(int(name.removeprefix("redirect-")), fault, request)
-    if name in catalogue.RATE_LIMITS:
-        header = catalogue.RATE_LIMITS[name][0]
+    if name in refusals.RATE_LIMITS:
+        header = refusals.RATE_LIMITS[name][0]
         return error_response(dialect, _rate_limited(dialect), request_id, _header(header, clock))
-    if name in catalogue.REFUSALS:
-        refusal = catalogue.REFUSALS[name][1]
+    if name in refusals.REFUSALS:
+        refusal = refusals.REFUSALS[name][1]
         if name == "413-html":
             return html(413)
         key = request.headers.get("authorization") or request.headers.get("x-api-key") or ""
         message = refusal.message or f"Incorrect API key provided: {key.removeprefix('Bearer ')}."
         return error_response(dialect, _refused(refusal, message), request_id, _header(refusal.retry_after, clock))
+    if name in refusals.FOREIGN_ERRORS:
+        status, document, _ = refusals.FOREIGN_ERRORS[name]
+        return json_response(document, fault.value if isinstance(fault.value, int) else status)
     if name == "400-cannot-find-file":
         message = "Cannot find file, or project proj_emulator does not have access to it."
         return error_response(dialect, ErrorInfo(400, message, "invalid_request_error"), request_id)
@@ -70,6 +77,8 @@ async def _replacement(
             return html(200)
         case "empty":
             return web.Response(body=b"", content_type="application/json")
+        case "event-stream":
+            return web.Response(body=EVENT_STREAM, content_type="text/event-stream")
         case "null":
             return web.Response(body=b"null", content_type="application/json")
         case "other-json":
@@ -87,6 +96,20 @@ async def _replacement(
             message, code = _STATUS_MESSAGES[int(reply)]
             info = ErrorInfo(int(reply), message, "server_error", code)
             return error_response(dialect, info, str(request["request_id"]))
+
+
+async def changed_reply(
+    fault: ActiveFault, request: web.Request, response: web.StreamResponse, clock: VirtualClock
+) -> web.StreamResponse:
+    """The right reply, sent in another way."""
+    match fault.name:
+        case "gzip":
+            response.enable_compression(web.ContentCoding.gzip)
+        case "slow-reply":
+            await keep_waiting(request, fault.seconds, clock)
+        case name:
+            response.set_status(int(name.removeprefix("status-")))
+    return response
 
 
 def html(status: int) -> web.Response:
@@ -121,8 +144,8 @@ async def write_in_steps(transport: asyncio.WriteTransport, data: bytes) -> None
 
 
 async def keep_waiting(request: web.Request, seconds: float, clock: VirtualClock) -> None:
-    """Wait `seconds` of virtual time, or until the client closes the connection."""
-    waiting = asyncio.ensure_future(clock.sleep(seconds))
+    """Wait until `seconds` of virtual time after the call arrived, or until the client closes the connection."""
+    waiting = asyncio.ensure_future(clock.sleep_until(request["arrived"] + seconds))
     try:
         while not waiting.done() and request.transport is not None and not request.transport.is_closing():
             await asyncio.wait([waiting], timeout=0.1)
@@ -143,7 +166,7 @@ def _rate_limited(dialect: Dialect) -> ErrorInfo:
     return ErrorInfo(429, "This request would exceed your rate limit.", "rate_limit_error")
 
 
-def _refused(refusal: catalogue.Refusal, message: str) -> ErrorInfo:
+def _refused(refusal: refusals.Refusal, message: str) -> ErrorInfo:
     kind = "insufficient_quota" if refusal.code == "insufficient_quota" else "invalid_request_error"
     code = None if refusal.code.endswith("_error") or refusal.code == "rate_limit_exceeded" else refusal.code
     return ErrorInfo(refusal.status, message, kind, code)

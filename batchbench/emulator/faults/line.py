@@ -8,8 +8,12 @@ import json
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from batchbench.emulator.jobs.answers import ErrorInfo, Json, LineResult
 from batchbench.emulator.ledger.events import Dialect
+
+_ERROR_200 = ErrorInfo(200, "Provider returned error", "server_error", 502)
 
 # The errors that replace the answer, for OpenAI and for Anthropic; None = a time-out, which has its own format.
 ERRORS: dict[str, tuple[ErrorInfo, ErrorInfo] | None] = {
@@ -30,6 +34,7 @@ ERRORS: dict[str, tuple[ErrorInfo, ErrorInfo] | None] = {
         ErrorInfo(429, "Rate limit reached.", "requests", "rate_limit_exceeded"),
         ErrorInfo(429, "Rate limited", "rate_limit_error"),
     ),
+    "line-error-200": (_ERROR_200, _ERROR_200),
 }
 
 
@@ -41,8 +46,8 @@ def damaged_line(name: str, result: LineResult, dialect: Dialect, value: str | i
     if not result.answered:
         return line + b"\n"  # the line has no answer to damage
     document: Json = json.loads(line)
-    if name in _CHANGES:
-        _CHANGES[name](document, dialect)
+    if name in CHANGES:
+        CHANGES[name](document, dialect)
         return _dump(document)
     match name:
         case "line-conflict":
@@ -62,6 +67,21 @@ def damaged_line(name: str, result: LineResult, dialect: Dialect, value: str | i
             return _dump({"version": 2, "data": document})
         case _:
             raise KeyError(name)
+
+
+def error_of(name: str, dialect: Dialect) -> ErrorInfo | None:
+    """The error that a fault sends instead of the answer to a synchronous call; None if it sends none."""
+    errors = ERRORS.get(name)
+    return errors[dialect == "anthropic"] if errors else None
+
+
+def changed_answer(name: str, answer: object, dialect: Dialect) -> object:
+    """The answer to a synchronous call, with the same changes as in a result line."""
+    if name not in CHANGES:
+        return answer
+    body = json.loads(msgspec.json.encode(answer))
+    CHANGES[name]({"response": {"body": body}, "result": {"message": body}}, dialect)
+    return body
 
 
 def with_id(line: bytes, custom_id: str | None) -> bytes:
@@ -185,6 +205,27 @@ def _usage(change: Callable[[int], object]) -> Callable[[Json, Dialect], None]:
     return apply
 
 
+def _usage_null(document: Json, dialect: Dialect) -> None:
+    _body(document, dialect)["usage"] = None
+
+
+def _usage_optional_null(document: Json, dialect: Dialect) -> None:
+    usage = _child(_body(document, dialect), "usage")
+    required = ("prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens")
+    usage.update(dict.fromkeys([name for name in usage if name not in required]))
+
+
+def _top_logprobs_null(document: Json, _dialect: Dialect) -> None:
+    if logprobs := _choice(document)["logprobs"]:
+        for token in cast("list[Json]", cast("Json", logprobs)["content"]):
+            token["top_logprobs"] = None
+
+
+def _text_null(document: Json, dialect: Dialect) -> None:
+    message = _message(document, dialect)
+    message["content"] = None if dialect == "openai" else [{"type": "text", "text": None}]
+
+
 def _status_0(document: Json, _dialect: Dialect) -> None:
     _child(document, "response")["status_code"] = 0
 
@@ -203,7 +244,7 @@ _BYTE_CHANGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 # Changes to the fields of an answer.
-_CHANGES: dict[str, Callable[[Json, Dialect], None]] = {
+CHANGES: dict[str, Callable[[Json, Dialect], None]] = {
     "line-unknown-id": _unknown_id,
     "line-foreign-id": _foreign_id,
     "line-out-of-range": _out_of_range,
@@ -220,4 +261,9 @@ _CHANGES: dict[str, Callable[[Json, Dialect], None]] = {
     "line-usage-negative": _usage(lambda number: -number - 1),
     "line-usage-huge": _usage(lambda _number: 10**12),
     "line-status-0": _status_0,
+    "line-usage-null": _usage_null,
+    "line-usage-nulls": _usage(lambda _number: None),
+    "line-usage-optional-null": _usage_optional_null,
+    "line-top-logprobs-null": _top_logprobs_null,
+    "line-text-null": _text_null,
 }

@@ -25,6 +25,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     p: float = 1.0  # share of the matching calls (or lines) that are affected
     nth: list[int] | None = None  # only these calls of a key (for lines: positions in the results), from 1
     first: int | None = None  # only the first N calls of a key (or result lines)
+    since: int | None = None  # only from the N-th call of this kind on (for lines: the N-th batch of the client)
     key: str | None = None  # regular expression for the key of the call (for lines: the custom id)
     seconds: float | None = None
     value: str | int | None = None
@@ -54,10 +55,13 @@ class Faults:
     def has(self, kind: Kind) -> bool:
         return kind in self._rules
 
-    def select(self, kind: Kind, dialect: Dialect, call: str, key: str, n: int) -> ActiveFault | None:
-        """The fault of the first rule of this kind that applies to the n-th call of a key."""
+    def select(self, kind: Kind, dialect: Dialect, call: str, key: str, n: int, number: int = 1) -> ActiveFault | None:
+        """The fault of the first rule of this kind that applies to the n-th call of a key.
+
+        `number` counts the calls of all keys (for lines: the batches).
+        """
         for compiled in self._rules.get(kind, ()):
-            if compiled.applies(self._seed, dialect, call, key, n):
+            if number >= (compiled.rule.since or 1) and compiled.applies(self._seed, dialect, call, key, n):
                 rule, fault = compiled.rule, compiled.fault
                 return ActiveFault(fault.name, fault.seconds if rule.seconds is None else rule.seconds, rule.value)
         return None
@@ -80,7 +84,7 @@ class _CompiledRule:
             and (rule.nth is None or n in rule.nth)
             and (rule.first is None or n <= rule.first)
             and (self._key is None or self._key.search(key) is not None)
-            and (rule.p >= 1.0 or hash_fraction(seed, self._name, call, key, n) < rule.p)
+            and (rule.p >= 1.0 or hash_fraction(seed, self._name, call, key, 0 if self.fault.by_key else n) < rule.p)
         )
 
 
@@ -125,8 +129,8 @@ def _reason_to_refuse(rule: Rule) -> str | None:
         hint = f"did you mean {near[0]!r}?" if near else "see `batchbench emulate --list-faults`"
         return f"unknown fault {rule.do!r} in `do`: {hint}"
     for call in _calls(rule):
-        if call not in fault.calls:
-            known = ", ".join(fault.calls if fault.kind == "line" or call in CALLS else CALLS)
+        if call not in (*fault.calls, *fault.also):
+            known = ", ".join((*fault.calls, *fault.also) if fault.kind == "line" or call in CALLS else CALLS)
             return f"`on`: {rule.do!r} cannot affect {call!r}, only: {known}"
     if fault.dialect and rule.dialect and fault.dialect != rule.dialect:
         return f"`dialect`: {rule.do!r} exists only in the {fault.dialect} dialect"
@@ -136,6 +140,8 @@ def _reason_to_refuse(rule: Rule) -> str | None:
         return "`nth`: expected a list of numbers from 1 up"
     if rule.first is not None and rule.first < 1:
         return "`first`: expected a number from 1 up"
+    if rule.since is not None and rule.since < 1:
+        return "`since`: expected a number from 1 up"
     if rule.nth is not None and rule.first is not None:
         return "give `nth` or `first`, not both"
     if rule.seconds is not None and not 0 <= rule.seconds < float("inf"):

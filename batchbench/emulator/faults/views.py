@@ -4,6 +4,8 @@ from batchbench.emulator.faults.rules import ActiveFault
 from batchbench.emulator.jobs.answers import Json
 from batchbench.emulator.ledger.events import Dialect
 
+MOVED_RESULTS = "/anthropic/v1/batch_results"  # for the fault results-elsewhere
+
 _STATUS = {"openai": "status", "anthropic": "processing_status"}
 
 
@@ -27,6 +29,11 @@ def batch_with_fault(batch: Json, fault: ActiveFault | None, dialect: Dialect, e
             return {**batch, **_without_results(batch, None)}
         case "output-empty" if ended_for >= 0:
             return {**batch, **_without_results(batch, "")}
+        case "results-elsewhere" if batch["results_url"]:
+            host = str(batch["results_url"]).partition("/anthropic/")[0]
+            return {**batch, "results_url": f"{host}{MOVED_RESULTS}/{batch['id']}"}
+        case "errors-data-null":
+            return {**batch, "errors": {"object": "list", "data": None}}
         case "output-late" if 0 <= ended_for < fault.seconds:
             return {**batch, **_without_results(batch, None)}
         case _:
@@ -44,6 +51,8 @@ def page_with_fault(page: Json, rows: list[Json], rows_before: list[Json], fault
             return {**page, "data": rows_before[-2:] + rows + rows[-1:]}
         case "list-empty-more":
             return {**page, "data": [], "has_more": True}
+        case "list-has-more-null":
+            return {**page, "has_more": page["has_more"] or None}
         case "list-envelope":
             return {"value": rows, "nextLink": None}
         case _:

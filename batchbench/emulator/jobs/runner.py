@@ -18,9 +18,9 @@ import msgspec
 
 from batchbench.core.money import Price
 from batchbench.emulator.dialects.codec import BatchCodec
-from batchbench.emulator.faults.line import ERRORS, damaged_line, with_id
+from batchbench.emulator.faults.line import CHANGES, ERRORS, damaged_line, with_id
 from batchbench.emulator.faults.rules import Faults
-from batchbench.emulator.jobs.answers import REPLY_FAULTS, LineResult
+from batchbench.emulator.jobs.answers import COUNT_FAULTS, REPLY_FAULTS, LineResult
 from batchbench.emulator.jobs.files import publish, write_all
 from batchbench.emulator.ledger.events import Dialect, Outcome, OutcomeCounts
 
@@ -56,6 +56,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     counts: OutcomeCounts
     input_tokens: int
     output_tokens: int
+    thought_tokens: int
     cost: int
     line_faults: dict[str, list[str]]  # fault -> custom ids of the lines that it affected
 
@@ -81,6 +82,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome  # of the other requests
     price: Price
     faults: Faults
+    number: int  # of the batch among the client's batches, from 1
     billed: frozenset[str]  # ids that an earlier, killed run of this batch has billed
 
 
@@ -124,6 +126,7 @@ def run(job: BatchJob, progress: Callable[[int], None], stop: threading.Event) -
         counts=OutcomeCounts(**counts),
         input_tokens=bill.input_tokens,
         output_tokens=bill.output_tokens,
+        thought_tokens=bill.thought_tokens,
         cost=bill.cost,
         line_faults=faulty.line_faults if faulty else {},
     )
@@ -138,7 +141,7 @@ class _Bill:
 
     def __init__(self, price: Price, billed: frozenset[str]) -> None:
         self.blocks: list[BillBlock] = []
-        self.input_tokens = self.output_tokens = self.cost = 0
+        self.input_tokens = self.output_tokens = self.thought_tokens = self.cost = 0
         self._price = price
         self._billed = billed
 
@@ -146,6 +149,7 @@ class _Bill:
         block = self._block(results)
         self.input_tokens += sum(block.inputs)
         self.output_tokens += sum(block.outputs)
+        self.thought_tokens += sum([result.thoughts for result in results])
         self.cost += sum(block.costs)
         if self._billed:
             block = self._block([result for result in results if result.id not in self._billed])
@@ -224,19 +228,19 @@ class _FaultyWriter:
     def write(self, raw: bytes, position: int) -> LineResult:
         job = self._job
         custom_id = _custom_id.decode(raw).custom_id
-        fault = job.faults.select("line", job.dialect, "line", custom_id, position + 1)
+        fault = job.faults.select("line", job.dialect, "line", custom_id, position + 1, job.number)
         if fault is None:
             return self._put(job.codec.answer(raw))
         name = fault.name
         self.line_faults.setdefault(name, []).append(custom_id)
-        if name in REPLY_FAULTS:
+        if name in COUNT_FAULTS or (name in REPLY_FAULTS and name not in CHANGES):
             return self._put(job.codec.answer(raw, name))
         if name in ERRORS:
             errors = ERRORS[name]
             if errors is None:
                 return self._put(job.codec.unanswered(raw, "timeout"))
             return self._put(job.codec.error(raw, errors[job.dialect == "anthropic"]))
-        result = job.codec.answer(raw)
+        result = job.codec.answer(raw, name if name in REPLY_FAULTS else "")
         if name == "line-swapped":
             self._swap(result)
         elif name == "line-both":

@@ -63,7 +63,8 @@ class Scheduler:
         batch = context.state.batches[step.batch]
         began = time.monotonic()
         path, endpoint = context.input_path(batch.accepted.file), batch.accepted.endpoint
-        found = await asyncio.to_thread(validate, path, endpoint, context.settings.limits, context.persona, self._stop)
+        personas = context.personas("openai")
+        found = await asyncio.to_thread(validate, path, endpoint, context.settings.limits, personas, self._stop)
         errors = fault_errors(batch) or found.errors or self._token_limit_errors(found)
         t, wall = context.now()
         at = step.at + time.monotonic() - began
@@ -134,10 +135,10 @@ class Scheduler:
         codec: BatchCodec
         error: Path | None
         if accepted.dialect == "openai":
-            codec = OpenAICodec(batch.id, accepted.t, seed, context.persona)
+            codec = OpenAICodec(batch.id, accepted.t, seed, context.personas("openai"))
             output, error = map(context.output_path, self._result_files(batch.id))
         else:
-            codec = AnthropicCodec(batch.id, accepted.version, seed, context.persona)
+            codec = AnthropicCodec(batch.id, accepted.version, seed, context.personas("anthropic"))
             output, error = context.output_path(batch.id), None
         return BatchJob(
             codec=codec,
@@ -151,8 +152,14 @@ class Scheduler:
             outcome=step.outcome,
             price=context.settings.price,
             faults=context.faults,
+            number=self._number(batch.id),
             billed=self._billed(batch.id),
         )
+
+    def _number(self, batch: str) -> int:
+        """The number of the batch among the client's batches, from 1."""
+        own = [key for key, other in self._context.state.batches.items() if other.accepted.owner == "client"]
+        return own.index(batch) + 1 if batch in own else 0
 
     def _billed(self, batch: str) -> frozenset[str]:
         """Ids that the ledger has billed: the emulator can be killed between two `billed` lines of a batch."""
@@ -213,6 +220,7 @@ class Scheduler:
                 counts=result.counts,
                 input_tokens=result.input_tokens,
                 output_tokens=result.output_tokens,
+                thought_tokens=result.thought_tokens,
                 cost=result.cost,
                 finalizing=finalizing,
                 output=_result_file(output, result.output),
@@ -230,6 +238,9 @@ def fault_errors(batch: EmulatedBatch) -> list[events.LineError]:
             return [events.LineError("invalid_json_line", message, None, line) for line in (1, 2)]
         case events.BatchFault("token-limit"):
             return [token_limit_error("this model", 2_000_000)]
+        case events.BatchFault("token-limit-azure"):
+            message = "The enqueued tokens of this deployment exceed the configured limit of 30K. Try again later."
+            return [events.LineError("token_limit_exceeded", message)]
         case _:
             return []
 

@@ -148,6 +148,7 @@ class BatchEnded(LedgerEvent, frozen=True, kw_only=True, tag="ended"):
     counts: OutcomeCounts
     input_tokens: int
     output_tokens: int
+    thought_tokens: int = 0  # of the output tokens, those that are not in the texts
     cost: int
     finalizing: float
     output: ResultFile | None = None

@@ -26,6 +26,8 @@ class PersonaReply(msgspec.Struct, frozen=True, gc=False):
     text: str
     refusal: bool = False
     top_logprobs: list[tuple[str, float]] | None = None  # alternatives for the first token, most likely first
+    thoughts: int = 0  # tokens of thoughts that are not part of the text
+    reasoning: str | None = None  # the text of these thoughts; None if the client does not see it
 
 
 Persona = Callable[[PersonaQuery], PersonaReply]

@@ -23,7 +23,9 @@ class VirtualClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds` of virtual time; `advance` can end the wait early."""
-        deadline = self.now() + seconds
+        await self.sleep_until(self.now() + seconds)
+
+    async def sleep_until(self, deadline: float) -> None:
         while (left := deadline - self.now()) > 0:
             try:
                 async with asyncio.timeout(left):

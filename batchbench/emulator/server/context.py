@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 
 from batchbench.core.money import Price
+from batchbench.emulator.families.table import persona_of
 from batchbench.emulator.faults.catalogue import Kind
 from batchbench.emulator.faults.rules import ActiveFault, Faults, Rule
 from batchbench.emulator.jobs.runner import text_digest
 from batchbench.emulator.ledger import events
 from batchbench.emulator.ledger.ledger import Ledger
 from batchbench.emulator.ledger.state import BASE62, EmulatedBatch, EmulatorState, StoredFile, derive_id
-from batchbench.emulator.personas.interface import Persona
+from batchbench.emulator.personas.interface import FindPersona, Persona
 from batchbench.emulator.personas.respond import find_persona
 from batchbench.emulator.server.clock import VirtualClock
 from batchbench.emulator.server.limits import Delays, EmulatorLimits
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: EmulatorLimits = EmulatorLimits()
     delays: Delays = Delays()
     price: Price = prices.EMULATOR
+    persona: str = "random"  # answers as a family whose name is given without a persona
     rules: list[Rule] = []
     idle_exit: float | None = None
 
@@ -57,6 +59,7 @@ class Context:
                 self.open_bills.pop(event.batch, None)
         self.clock = VirtualClock(self.state.clock_offset)
         self.call_counts: Counter[tuple[str, str]] = Counter(self.state.call_counts)
+        self._all_calls: Counter[str] = Counter()  # since this start
         self.changed = asyncio.Event()  # set after every change; the scheduler waits for it
         self.port = 0  # set when the server listens
         self.progress: dict[str, int] = {}  # batch -> requests that its current run has answered
@@ -149,8 +152,14 @@ class Context:
 
     # Models and batches.
 
-    def persona(self, model: str) -> Persona | None:
-        return find_persona(model, self.settings.home)
+    def personas(self, dialect: events.Dialect) -> FindPersona:
+        """The function that finds the persona of a model name in this dialect."""
+
+        def find(model: str) -> Persona | None:
+            name = persona_of(model, dialect, self.settings.persona)
+            return None if name is None else find_persona(name, self.settings.home)
+
+        return find
 
     def batches(self, dialect: events.Dialect) -> list[EmulatedBatch]:
         """All batches that a client can see, newest first."""
@@ -166,11 +175,12 @@ class Context:
     def count_call(self, call: str, key: str) -> int:
         """The number of this call, from 1."""
         self.call_counts[call, key] += 1
+        self._all_calls[call] += 1
         return self.call_counts[call, key]
 
     def select_fault(self, kind: Kind, dialect: events.Dialect, call: str, key: str, n: int) -> ActiveFault | None:
         """The fault that affects this call. The ledger records it, so that a restart continues the count of calls."""
-        fault = self.faults.select(kind, dialect, call, key, n)
+        fault = self.faults.select(kind, dialect, call, key, n, self._all_calls[call])
         if fault:
             t, wall = self.now()
             self.record(events.FaultInjected(t=t, wall=wall, do=fault.name, call=call, key=key, n=n))

@@ -3,15 +3,14 @@
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from batchbench.emulator.faults.download import send_damaged
-from batchbench.emulator.faults.http import close_connection, faulty_reply, keep_waiting
+from batchbench.emulator.faults.http import changed_reply, close_connection, faulty_reply, keep_waiting
 from batchbench.emulator.ledger import events
 from batchbench.emulator.server.context import Context
+from batchbench.emulator.server.downloads import RecordedDownload, recorder, signed_url
 from batchbench.emulator.server.responses import ErrorReply, error_response
 
 Action = Callable[[int], Awaitable[web.StreamResponse]]
@@ -44,7 +43,10 @@ class FaultInjector:
                 await self._act(request, action, n)
                 await context.sync()
                 return await faulty_reply(fault, self.dialect, request, context.clock)
-            return await self._act(request, action, n)
+            response = await self._act(request, action, n)
+            if response.status == 200 and (fault := context.select_fault("change", self.dialect, call, key, n)):
+                return await changed_reply(fault, request, response, context.clock)
+            return response
         finally:
             cleanup()
 
@@ -52,13 +54,10 @@ class FaultInjector:
         self, request: web.Request, call: str, key: str, n: int, file: str, path: Path
     ) -> web.StreamResponse:
         """Send a file to the client and record whether the client got all of it."""
-        _, wall = self.context.now()  # the start: the client may use the file before the end is recorded
-
-        def record(size: int, *, complete: bool) -> None:
-            t, _ = self.context.now()
-            self.context.record(events.FileDownloaded(t=t, wall=wall, file=file, bytes=size, complete=complete))
-
+        record = recorder(self.context, file)
         if fault := self.context.select_fault("download", self.dialect, call, key, n):
+            if fault.name == "redirect-download":
+                return web.Response(status=302, headers={"location": signed_url(self.context, file)})
             record(0, complete=False)
             return await send_damaged(fault, request, path, self.context.clock)
         return RecordedDownload(path, record)
@@ -76,24 +75,3 @@ class FaultInjector:
                 await action(n)
         finally:
             cleanup()
-
-
-class RecordDownload(Protocol):
-    def __call__(self, size: int, *, complete: bool) -> None: ...
-
-
-class RecordedDownload(web.FileResponse):
-    """A file response that records whether it was sent completely."""
-
-    def __init__(self, path: Path, record: RecordDownload) -> None:
-        super().__init__(path, headers={"content-type": "application/octet-stream"})
-        self._record = record
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        sent = False
-        try:
-            writer = await super().prepare(request)
-            sent = self.status == 200
-            return writer
-        finally:
-            self._record(self.content_length or 0 if sent else 0, complete=sent)

@@ -16,9 +16,11 @@ from aiohttp import web
 from batchbench.core.store import Store
 from batchbench.emulator import HOST
 from batchbench.emulator.dialects.anthropic.batches import MessageBatchRoutes
+from batchbench.emulator.dialects.anthropic.models import ModelRoutes as ClaudeModelRoutes
 from batchbench.emulator.dialects.anthropic.sync import MessageRoutes
 from batchbench.emulator.dialects.openai.batches import OpenAIBatchRoutes
 from batchbench.emulator.dialects.openai.files import FileRoutes
+from batchbench.emulator.dialects.openai.models import ModelRoutes as OpenAIModelRoutes
 from batchbench.emulator.dialects.openai.sync import ChatRoutes
 from batchbench.emulator.jobs.answers import ErrorInfo
 from batchbench.emulator.jobs.scheduler import Scheduler
@@ -26,6 +28,7 @@ from batchbench.emulator.ledger import events
 from batchbench.emulator.ledger.state import derive_id
 from batchbench.emulator.server.bodies import read_body
 from batchbench.emulator.server.context import Context, Settings
+from batchbench.emulator.server.downloads import SIGNED, SignedDownloads
 from batchbench.emulator.server.responses import ErrorReply, error_reply, error_response, json_response
 from batchbench.errors import LockedError, UsageError
 
@@ -61,7 +64,8 @@ class Server:
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._handle])
-        for group in (FileRoutes, OpenAIBatchRoutes, ChatRoutes, MessageBatchRoutes, MessageRoutes):
+        openai = (FileRoutes, OpenAIBatchRoutes, ChatRoutes, OpenAIModelRoutes)
+        for group in (*openai, MessageBatchRoutes, MessageRoutes, ClaudeModelRoutes, SignedDownloads):
             app.add_routes(group(self.context).routes())
         app.add_routes(
             [
@@ -134,10 +138,12 @@ class Server:
         dialect: events.Dialect = "anthropic" if request.path.startswith("/anthropic/") else "openai"
         request["request_id"] = "req_" + derive_id(os.urandom(12).hex(), 24)
         request["dialect"] = dialect
+        request["arrived"] = self.context.clock.now()
         # A web page in a browser can send requests to this port with its own host name, but not with ours.
         if request.headers.get("host", "") not in self._host_names():
             return web.Response(status=403, text="This server accepts only its loopback address as Host.\n")
-        if info := self._authentication_error(request, dialect):
+        signed = request.path.startswith(SIGNED)
+        if not signed and (info := self._authentication_error(request, dialect)):
             return error_response(dialect, info, request["request_id"])
         self._in_flight += 1
         try:

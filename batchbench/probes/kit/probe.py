@@ -100,6 +100,13 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     values: dict[str, tuple[str | int, ...]] = {}  # all possible values of a design column
     steps: tuple[dict[str, pl.Expr], ...] = ()  # columns computed from answer and design, for label and scores
     label: pl.Expr | None = None  # computed from answer and design; None if answers cannot be analyzed yet
+    reference: str = "the probe's own"  # the published code that `label` reads answers like, with its version
+    careful: pl.Expr | None = None  # the label by the careful reading, in doubt null; None: as `label`
+    # Columns for `careful`, computed after `steps`; a function if they depend on the parameters.
+    careful_steps: tuple[dict[str, pl.Expr], ...] | Callable[[P], tuple[dict[str, pl.Expr], ...]] = ()
+    careful_exact: str | None = None  # of `careful_steps`: a label that makes the later steps unnecessary, or null
+    careful_metrics: Callable[[Cells], Measured] | None = None  # of the careful labels; None: as `metrics`
+    careful_version: int = 1  # increase it whenever the careful reading changes
     scores: dict[str, pl.Expr] = {}  # numbers in addition to the label, null if an answer has none; averaged per item
     metrics: Callable[[Cells], Measured] | None = None
     aliases: dict[str, str] = {}  # other published name -> metric
@@ -110,4 +117,11 @@ class Probe(msgspec.Struct, Generic[P], frozen=True, kw_only=True):
     views: tuple[View, ...] = ()  # empty: the report shows the labels of each stratum
     sample_k: int | None = None  # default number of items of a run; None: all
     max_tokens: int = 300
+    earlier_max_tokens: int | None = None  # the default of older versions: runs that were begun with it go on with it
     typical_tokens: int = 100  # tokens of a typical answer, for estimates
+
+    def careful_reading(self, params: P) -> tuple[dict[str, pl.Expr], ...]:
+        """All steps of the careful reading; the last one computes the column `careful`."""
+        steps = self.careful_steps(params) if callable(self.careful_steps) else self.careful_steps
+        careful = self.label if self.careful is None else self.careful
+        return (*self.steps, *steps, {} if careful is None else {"careful": careful})

@@ -13,6 +13,7 @@ from aiohttp import web
 from batchbench.emulator import HOST
 from batchbench.emulator.dialects.anthropic import wire
 from batchbench.emulator.dialects.batches import BatchRoutes
+from batchbench.emulator.faults.views import MOVED_RESULTS
 from batchbench.emulator.jobs import other_batches
 from batchbench.emulator.jobs.answers import ErrorInfo, Json
 from batchbench.emulator.jobs.files import publish, write_all
@@ -53,6 +54,7 @@ class MessageBatchRoutes(BatchRoutes):
             web.delete(f"{ROOT}/{{id}}", self.delete),
             web.post(f"{ROOT}/{{id}}/cancel", self.cancel),
             web.get(f"{ROOT}/{{id}}/results", self.results),
+            web.get(f"{MOVED_RESULTS}/{{id}}", self.results),
         ]
 
     async def create(self, request: web.Request) -> web.StreamResponse:
@@ -190,7 +192,9 @@ class MessageBatchRoutes(BatchRoutes):
             batch = self.find(request)
             if self._processing_status(batch) != "ended":
                 raise error_reply(404, f"Batch {batch.id} has no results yet: it has not ended.")
-            if self._archived(batch) or context.select_fault("view", "anthropic", "results", key, n):
+            moved = request.path.startswith(MOVED_RESULTS)  # the faults are about the usual path
+            fault = None if moved else context.select_fault("view", "anthropic", "results", key, n)
+            if fault or self._archived(batch):
                 raise error_reply(404, f"The results of batch {batch.id} are no longer available.")
             if batch.ended is None or batch.ended.output is None:
                 return web.Response(content_type="application/octet-stream")  # the batch has no result lines

@@ -3,9 +3,11 @@
 import msgspec
 
 from batchbench.emulator.dialects.anthropic import wire
+from batchbench.emulator.dialects.anthropic.thinking import as_family
 from batchbench.emulator.dialects.codec import BatchCodec
+from batchbench.emulator.families.table import ClaudeFamily, claude_family
 from batchbench.emulator.jobs.answers import ErrorInfo, LineResult
-from batchbench.emulator.personas.interface import FindPersona
+from batchbench.emulator.personas.interface import FindPersona, Persona
 
 _line = msgspec.json.Decoder(wire.RequestLine)
 _unchecked = msgspec.json.Decoder(wire.UncheckedLine)
@@ -18,6 +20,7 @@ class AnthropicCodec(BatchCodec):
     def __init__(self, batch: str, version: str, seed: int, find_persona: FindPersona) -> None:
         super().__init__(batch, 6, seed, find_persona)
         self._version = version
+        self._families: dict[str, ClaudeFamily | None] = {}
 
     def answer(self, raw: bytes, reply_fault: str = "") -> LineResult:
         try:
@@ -30,9 +33,13 @@ class AnthropicCodec(BatchCodec):
         params = line.params
         if refused := wire.check(params, self._version, in_batch=True):
             return self._refuse(line.custom_id, refused)
-        model = self._persona(params.model)
-        if model is None:
+        persona = self._personas.get(params.model) or self._persona(params.model)
+        if persona is None:
             return self._refuse(line.custom_id, wire.not_found(params.model))
+        family = self._families[params.model]
+        model = persona if family is None else as_family(params, persona, family)
+        if isinstance(model, ErrorInfo):
+            return self._refuse(line.custom_id, model)
         message, text = wire.reply_to(
             params,
             model,
@@ -44,7 +51,12 @@ class AnthropicCodec(BatchCodec):
         )
         usage = message.usage
         encoded = _encode(wire.ResultLine(line.custom_id, wire.SucceededResult(message)))
-        return LineResult(line.custom_id, encoded, True, usage.input_tokens, usage.output_tokens, text)
+        thoughts = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else 0
+        return LineResult(line.custom_id, encoded, True, usage.input_tokens, usage.output_tokens, text, thoughts)
+
+    def _persona(self, model: str) -> Persona | None:
+        self._families[model] = claude_family(model)
+        return super()._persona(model)
 
     def unanswered(self, raw: bytes, reason: str) -> LineResult:
         custom_id = _unchecked.decode(raw).custom_id

@@ -1,14 +1,16 @@
-"""The synchronous routes of the Anthropic API: messages, token counting and models."""
+"""The synchronous routes of the Anthropic API: messages and token counting."""
 
 import os
 
 import msgspec
 from aiohttp import web
 
-from batchbench.emulator import LISTED
 from batchbench.emulator.dialects.anthropic import wire
 from batchbench.emulator.dialects.anthropic.batches import rfc3339, version_of
-from batchbench.emulator.jobs.answers import ErrorInfo, Json
+from batchbench.emulator.dialects.anthropic.thinking import as_family
+from batchbench.emulator.families.table import claude_family
+from batchbench.emulator.faults.line import changed_answer
+from batchbench.emulator.jobs.answers import ErrorInfo
 from batchbench.emulator.jobs.runner import text_digest
 from batchbench.emulator.ledger.state import derive_id
 from batchbench.emulator.server.bodies import read_body
@@ -30,28 +32,42 @@ class MessageRoutes:
         return [
             web.post(f"{ROOT}/messages", self.messages),
             web.post(f"{ROOT}/messages/count_tokens", self.count),
-            web.get(f"{ROOT}/models", self.models),
         ]
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         params = await self._read(request)
         prompt, _ = wire.prompt_of(params)
 
-        async def action(_n: int) -> web.StreamResponse:
-            return await self._answer(params)
+        key = text_digest(prompt)
 
-        return await self.injector.handle(request, "messages", text_digest(prompt), action)
+        async def action(n: int) -> web.StreamResponse:
+            return await self._answer(params, key, n)
 
-    async def _answer(self, params: wire.MessageParams) -> web.StreamResponse:
+        return await self.injector.handle(request, "messages", key, action)
+
+    async def _answer(self, params: wire.MessageParams, key: str, n: int) -> web.StreamResponse:
         context = self.context
-        model = context.persona(params.model)
-        if model is None:
+        persona = context.personas("anthropic")(params.model)
+        if persona is None:
             raise ErrorReply(wire.not_found(params.model))
+        model = as_family(params, persona, claude_family(params.model))
+        if isinstance(model, ErrorInfo):
+            raise ErrorReply(model)
+        fault = context.select_fault("line", "anthropic", "messages", key, n)
         name = "msg_01" + derive_id(os.urandom(16).hex(), 22)
-        message, text = wire.reply_to(params, model, sample="0", seed=context.settings.seed, name=name, tier="standard")
+        reply_fault = fault.name if fault else ""
+        message, text = wire.reply_to(
+            params,
+            model,
+            sample="0",
+            seed=context.settings.seed,
+            name=name,
+            tier="standard",
+            reply_fault=reply_fault,
+        )
         context.bill_synchronous_call(name, message.usage.input_tokens, message.usage.output_tokens, text)
         await context.sync()
-        response = json_response(message)
+        response = json_response(changed_answer(fault.name, message, "anthropic") if fault else message)
         reset = rfc3339(context.clock.now() + 60) or ""
         for kind, limit in (
             ("requests", 4_000),
@@ -73,16 +89,6 @@ class MessageRoutes:
 
         return await self.injector.handle(request, "count", text_digest(prompt), action)
 
-    async def models(self, request: web.Request) -> web.StreamResponse:
-        version_of(request)
-
-        async def action(_n: int) -> web.StreamResponse:
-            names = LISTED
-            models = [_model(name) for name in names]
-            return json_response({"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]})
-
-        return await self.injector.handle(request, "models", "", action)
-
     async def _read(self, request: web.Request, *, counting: bool = False) -> wire.MessageParams:
         version = version_of(request)
         raw = await read_body(request, self.context.settings.limits.sync_bytes)
@@ -101,7 +107,3 @@ def _with_max_tokens(raw: bytes) -> bytes:
     except (ValueError, RecursionError):
         return raw
     return msgspec.json.encode({"max_tokens": 1, **fields})
-
-
-def _model(name: str) -> Json:
-    return {"id": name, "type": "model", "display_name": name, "created_at": "2024-01-01T00:00:00Z"}

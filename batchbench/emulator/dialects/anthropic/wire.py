@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.jobs.answers import ErrorInfo, changed_reply
+from batchbench.emulator.jobs.answers import ErrorInfo, changed_reply, counted_input, fit
 from batchbench.emulator.personas.interface import Persona, PersonaQuery
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -24,6 +24,16 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     content: str | list[ContentPart]
 
 
+class ThinkingConfig(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    budget_tokens: int | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputConfig(msgspec.Struct, frozen=True, gc=False):
+    effort: str | None = None
+
+
 class MessageParams(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Body of a message request. Parameters that personas ignore are not checked."""
 
@@ -37,11 +47,11 @@ class MessageParams(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields
     stream: bool | None = None
     stop_sequences: msgspec.Raw | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
-    thinking: msgspec.Raw | UnsetType = UNSET
+    thinking: ThinkingConfig | None = None
     tools: msgspec.Raw | UnsetType = UNSET
     tool_choice: msgspec.Raw | UnsetType = UNSET
     service_tier: msgspec.Raw | UnsetType = UNSET
-    output_config: msgspec.Raw | UnsetType = UNSET
+    output_config: OutputConfig | None = None
     cache_control: msgspec.Raw | UnsetType = UNSET
     container: msgspec.Raw | UnsetType = UNSET
     inference_geo: msgspec.Raw | UnsetType = UNSET
@@ -64,12 +74,22 @@ class TextBlock(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class ThinkingBlock(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    thinking: str
+    signature: str
+
+
 class CacheCreation(msgspec.Struct, frozen=True, gc=False):
     ephemeral_5m_input_tokens: int = 0
     ephemeral_1h_input_tokens: int = 0
 
 
 _CACHE_CREATION = CacheCreation()
+
+
+class OutputDetails(msgspec.Struct, frozen=True, gc=False):
+    thinking_tokens: int
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +99,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     cache_creation: CacheCreation = _CACHE_CREATION
+    output_tokens_details: OutputDetails | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +107,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     type: str
     role: str
     model: str
-    content: list[TextBlock]
+    content: list[ThinkingBlock | TextBlock]
     stop_reason: str
     stop_sequence: str | None
     usage: Usage
@@ -136,7 +157,7 @@ _params = msgspec.json.Decoder(MessageParams)
 
 def error_body(info: ErrorInfo, request_id: str | None) -> ErrorResponse:
     """`info.code` becomes `details.error_code`; most errors have none."""
-    detail = Detail(info.code) if info.code else None
+    detail = Detail(str(info.code)) if info.code else None
     return ErrorResponse("error", ErrorBody(info.type, info.message, detail), request_id)
 
 
@@ -193,25 +214,21 @@ def reply_to(
 ) -> tuple[Answer, str]:
     """The message that answers a request, and its text."""
     prompt, input_tokens = prompt_of(params)
+    input_tokens = counted_input(reply_fault, input_tokens)
     reply = model(PersonaQuery(params.model, prompt, sample, seed, params.max_tokens, None))
     finish = "stop"
     if reply_fault:
         reply, finish = changed_reply(reply_fault, reply)
-    text = reply.text
-    used = tokens.output_tokens(text)
-    if used > params.max_tokens:
-        text, used, finish = tokens.truncate(text, params.max_tokens), params.max_tokens, "length"
-    stop_reason = "refusal" if reply.refusal else STOP_REASONS[finish]
-    return Answer(
-        name,
-        "message",
-        "assistant",
-        params.model,
-        [TextBlock("text", text)],
-        stop_reason,
-        None,
-        Usage(input_tokens, used, tier),
-    ), text
+    fitted = fit(reply, params.max_tokens)
+    text = fitted.text
+    stop_reason = "refusal" if reply.refusal else STOP_REASONS["length" if fitted.cut else finish]
+    content: list[ThinkingBlock | TextBlock] = [TextBlock("text", text)] if text or not fitted.thoughts else []
+    usage = Usage(input_tokens, fitted.used, tier)
+    if fitted.thoughts:
+        usage = Usage(input_tokens, fitted.used, tier, output_tokens_details=OutputDetails(fitted.thoughts))
+        shown = tokens.truncate(reply.reasoning, fitted.thoughts) if reply.reasoning else ""
+        content.insert(0, ThinkingBlock("thinking", shown, f"sig{name}"))
+    return Answer(name, "message", "assistant", params.model, content, stop_reason, None, usage), text
 
 
 def _text(content: str | list[ContentPart] | None) -> str:

@@ -266,6 +266,6 @@ def usage(ended: events.BatchEnded | None) -> Json | None:
         "input_tokens": ended.input_tokens,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": ended.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": ended.thought_tokens},
         "total_tokens": ended.input_tokens + ended.output_tokens,
     }

@@ -1,12 +1,14 @@
-"""The synchronous routes of the OpenAI API: chat completions and models."""
+"""The synchronous route of the OpenAI API: chat completions."""
 
 import os
 
 from aiohttp import web
 
-from batchbench.emulator import LISTED, persona_exists
 from batchbench.emulator.dialects.openai import wire
-from batchbench.emulator.jobs.answers import ErrorInfo, Json
+from batchbench.emulator.dialects.openai.reasoning import as_family
+from batchbench.emulator.families.table import chat_family
+from batchbench.emulator.faults.line import changed_answer, error_of
+from batchbench.emulator.jobs.answers import ErrorInfo
 from batchbench.emulator.jobs.runner import text_digest
 from batchbench.emulator.ledger.state import derive_id
 from batchbench.emulator.server.bodies import read_body
@@ -25,11 +27,7 @@ class ChatRoutes:
         self.injector = FaultInjector(context, "openai")
 
     def routes(self) -> list[web.RouteDef]:
-        return [
-            web.post(f"{ROOT}/chat/completions", self.chat),
-            web.get(f"{ROOT}/models", self.models),
-            web.get(f"{ROOT}/models/{{id:.+}}", self.model),
-        ]
+        return [web.post(f"{ROOT}/chat/completions", self.chat)]
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         raw = await read_body(request, self.context.settings.limits.sync_bytes)
@@ -39,22 +37,31 @@ class ChatRoutes:
         prompt, _ = wire.prompt_of(chat)
         key = text_digest(f"{chat.seed} {prompt}")
 
-        async def action(_n: int) -> web.StreamResponse:
-            return await self._answer(chat)
+        async def action(n: int) -> web.StreamResponse:
+            return await self._answer(chat, key, n)
 
         return await self.injector.handle(request, "chat", key, action)
 
-    async def _answer(self, chat: wire.ChatRequest) -> web.StreamResponse:
+    async def _answer(self, chat: wire.ChatRequest, key: str, n: int) -> web.StreamResponse:
         context = self.context
-        model = context.persona(chat.model)
-        if model is None:
+        persona = context.personas("openai")(chat.model)
+        if persona is None:
             raise ErrorReply(wire.not_found(chat.model))
+        model = as_family(chat, persona, chat_family(chat.model))
+        if isinstance(model, ErrorInfo):
+            raise ErrorReply(model)
+        fault = context.select_fault("line", "openai", "chat", key, n)
+        if fault and (error := error_of(fault.name, "openai")):
+            raise ErrorReply(error)
         t, _ = context.now()
         name = "chatcmpl-" + derive_id(os.urandom(16).hex(), 24)
-        body, text = wire.complete(chat, model, sample="0", seed=context.settings.seed, name=name, created=int(t))
+        reply_fault = fault.name if fault else ""
+        body, text = wire.complete(
+            chat, model, sample="0", seed=context.settings.seed, name=name, created=int(t), reply_fault=reply_fault
+        )
         context.bill_synchronous_call(name, body.usage.prompt_tokens, body.usage.completion_tokens, text)
         await context.sync()
-        response = json_response(body)
+        response = json_response(changed_answer(fault.name, body, "openai") if fault else body)
         response.headers.update(
             {
                 "x-ratelimit-limit-requests": "10000",
@@ -66,22 +73,3 @@ class ChatRoutes:
             }
         )
         return response
-
-    async def models(self, request: web.Request) -> web.StreamResponse:
-        async def action(_n: int) -> web.StreamResponse:
-            return json_response({"object": "list", "data": [_model(name) for name in LISTED]})
-
-        return await self.injector.handle(request, "models", "", action)
-
-    async def model(self, request: web.Request) -> web.StreamResponse:
-        async def action(_n: int) -> web.StreamResponse:
-            name = request.match_info["id"]
-            if not persona_exists(name):
-                raise ErrorReply(wire.not_found(name))
-            return json_response(_model(name))
-
-        return await self.injector.handle(request, "models", "", action)
-
-
-def _model(name: str) -> Json:
-    return {"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "emulator"}

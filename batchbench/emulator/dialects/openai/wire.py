@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from batchbench.emulator.jobs import tokens
-from batchbench.emulator.jobs.answers import ErrorInfo, changed_reply
+from batchbench.emulator.jobs.answers import ErrorInfo, changed_reply, counted_input, fit
 from batchbench.emulator.personas.interface import Persona, PersonaQuery, PersonaReply
 
 ENDPOINT = "/v1/chat/completions"
@@ -22,6 +22,12 @@ class ContentPart(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
+
+
+class TemplateOptions(msgspec.Struct, frozen=True, gc=False):
+    """What local servers pass to the chat template."""
+
+    enable_thinking: bool | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -49,7 +55,8 @@ class ChatRequest(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=T
     tools: msgspec.Raw | UnsetType = UNSET
     tool_choice: msgspec.Raw | UnsetType = UNSET
     parallel_tool_calls: msgspec.Raw | UnsetType = UNSET
-    reasoning_effort: msgspec.Raw | UnsetType = UNSET
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateOptions | None = None
     service_tier: msgspec.Raw | UnsetType = UNSET
     modalities: msgspec.Raw | UnsetType = UNSET
     verbosity: msgspec.Raw | UnsetType = UNSET
@@ -92,6 +99,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, gc=False):
     content: str | None
     refusal: str | None = None
     annotations: tuple[()] = ()
+    reasoning_content: str | UnsetType = UNSET
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -140,7 +148,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
     type: str
     param: str | None
-    code: str | None
+    code: str | int | None
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
@@ -208,6 +216,10 @@ def _invalid(param: str, message: str, code: str = "invalid_value") -> ErrorInfo
     return ErrorInfo(400, message, "invalid_request_error", code, param)
 
 
+def unknown_argument(name: str) -> ErrorInfo:
+    return ErrorInfo(400, f"Unrecognized request argument supplied: {name}", "invalid_request_error")
+
+
 def not_found(model: str) -> ErrorInfo:
     message = f"The model `{model}` does not exist or you do not have access to it."
     return ErrorInfo(404, message, "invalid_request_error", "model_not_found")
@@ -233,35 +245,46 @@ def complete(
 ) -> tuple[Completion, str]:
     """The answer to a chat request, and its billed text: the texts of all choices, joined."""
     prompt, prompt_tokens = prompt_of(chat)
+    prompt_tokens = counted_input(reply_fault, prompt_tokens)
     if chat.seed is not None:
         sample = str(chat.seed)
     limit = chat.max_completion_tokens if chat.max_completion_tokens is not None else chat.max_tokens
     top_logprobs = (chat.top_logprobs or 0) if chat.logprobs else None
     query = PersonaQuery(chat.model, prompt, sample, seed, limit, top_logprobs)
-    choice, text, used = _choice(0, query, model, reply_fault)
+    choice, text, used, thoughts = _choice(0, query, model, reply_fault)
     choices = [choice]
     for index in range(1, chat.n or 1):
-        choice, more, tokens_more = _choice(index, replace(query, sample=f"{sample}.{index}"), model, reply_fault)
+        other = replace(query, sample=f"{sample}.{index}")
+        choice, more, more_tokens, more_thoughts = _choice(index, other, model, reply_fault)
         choices.append(choice)
         text = f"{text}\n{more}"
-        used += tokens_more
-    usage = Usage(prompt_tokens, used, prompt_tokens + used)
+        used += more_tokens
+        thoughts += more_thoughts
+    details = CompletionDetails(thoughts) if thoughts else _COMPLETION_DETAILS
+    usage = Usage(prompt_tokens, used, prompt_tokens + used, completion_tokens_details=details)
     return Completion(name, "chat.completion", created, chat.model, choices, usage), text
 
 
-def _choice(index: int, query: PersonaQuery, model: Persona, reply_fault: str) -> tuple[Choice, str, int]:
-    """One answer, its text and its tokens."""
+def _choice(index: int, query: PersonaQuery, model: Persona, reply_fault: str) -> tuple[Choice, str, int, int]:
+    """One answer, its text, its tokens, and how many of them are thoughts outside of the text."""
     reply = model(query)
     finish = "stop"
     if reply_fault:
         reply, finish = changed_reply(reply_fault, reply)
-    text = reply.text
-    used = tokens.output_tokens(text)
-    if query.max_tokens is not None and used > query.max_tokens:
-        text, used, finish = tokens.truncate(text, query.max_tokens), query.max_tokens, "length"
+    fitted = fit(reply, query.max_tokens)
+    text = fitted.text
+    if fitted.cut:
+        finish = "length"
     logprobs = None if query.top_logprobs is None else _logprobs(text, reply, query.top_logprobs)
-    message = AssistantMessage("assistant", None if reply.refusal else text, text if reply.refusal else None)
-    return Choice(index, message, logprobs, finish), text, used
+    content = None if reply.refusal else text
+    if reply.reasoning is None:
+        message = AssistantMessage("assistant", content, text if reply.refusal else None)
+    else:
+        if not text and len(query.prompt) % 2:  # servers send null or an empty string
+            content = None
+        shown = tokens.truncate(reply.reasoning, fitted.thoughts)
+        message = AssistantMessage("assistant", content, text if reply.refusal else None, reasoning_content=shown)
+    return Choice(index, message, logprobs, finish), text, fitted.used, fitted.thoughts
 
 
 def _logprobs(text: str, reply: PersonaReply, top: int) -> Logprobs:
@@ -284,8 +307,7 @@ def _explain(reason: str) -> ErrorInfo:
             400, f"Missing required parameter: '{param}'.", "invalid_request_error", "missing_required_parameter", param
         )
     if found := re.search(r"unknown field `(\w+)`", reason):
-        name = found.group(1)
-        return ErrorInfo(400, f"Unrecognized request argument supplied: {name}", "invalid_request_error")
+        return unknown_argument(found.group(1))
     where = re.search(r"at `\$\.?([^`]*)`", reason)
     param = where.group(1) if where else ""
     return ErrorInfo(

@@ -1,0 +1,1 @@
+"""Rebuild a damaged run from what is left of its files; see `batchbench salvage`."""
