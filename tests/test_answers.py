@@ -165,6 +165,7 @@ def test_no_cell_is_a_formula(call: Call, tmp_path: Path) -> None:
     assert "(c)\\x1b[2J" in answers
 
 
+@pytest.mark.full
 def test_a_file_with_labels_is_not_replaced(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "check.csv"
     call("--check", "30", "-o", path)
@@ -183,6 +184,7 @@ def run_folder(home: Path) -> Path:
     return journal.parent
 
 
+@pytest.mark.full
 def test_labels_give_the_accuracy_of_each_reading(made: Path, call: Call, tmp_path: Path) -> None:
     """All answers are labelled, so the shares are exact: of seven texts the reference misses `B)`."""
     call("--check", "240", "-o", tmp_path / "all.csv")
@@ -207,6 +209,7 @@ def test_labels_give_the_accuracy_of_each_reading(made: Path, call: Call, tmp_pa
     assert "nothing" in text  # the column of answers without a label
 
 
+@pytest.mark.full
 def test_two_people(call: Call, tmp_path: Path) -> None:
     call("--check", "60", "-o", tmp_path / "check.csv")
     one = fill(tmp_path / "check.csv", reader, tmp_path / "one.csv")
@@ -234,6 +237,7 @@ def test_json_lines_and_words_instead_of_letters(call: Call, tmp_path: Path) -> 
     assert {count["truth"] for count in accuracy["table"]} == {"none"}
 
 
+@pytest.mark.full
 def test_analyze_and_the_report_show_the_check(
     made: Path, call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +288,7 @@ def test_a_damaged_sample_is_one_line(made: Path, call: Call, tmp_path: Path, an
     assert err.count("\n") == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("saved", ["semicolons", "utf-16", "latin-1"])
 def test_a_file_that_a_spreadsheet_saved_differently_is_read(call: Call, tmp_path: Path, saved: str) -> None:
     call("--check", "20", "-o", tmp_path / "check.csv")
@@ -365,6 +370,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     Home(tmp_path).close()
 
 
+@pytest.mark.full
 def test_a_simulated_run_is_checked_and_audited(batchbench: Run, home: Path) -> None:
     model = ["gest", "--set", "data=sample", "--model", "sim:random", "--home", str(home)]
     assert batchbench("run", *model, "--sample-k", "40", "--repetitions", "2", "--quiet").returncode == 0

@@ -213,6 +213,7 @@ RUNS = [  # size of each stratum, and how many of it are right
 ]
 
 
+@pytest.mark.full
 def test_intervals_cover_the_share_of_the_run_in_95_of_100_samples() -> None:
     random = np.random.default_rng(1)
     interval = functools.cache(lambda *strata: share(strata))
@@ -231,6 +232,7 @@ def test_intervals_cover_the_share_of_the_run_in_95_of_100_samples() -> None:
     assert 0.94 < np.mean(coverage) < 0.98, coverage
 
 
+@pytest.mark.full
 def test_the_whole_procedure_covers_with_one_and_with_two_annotators() -> None:
     """Draw, label and estimate many times; each share of the run must be inside its interval about 95 times of 100."""
     answers, draws = population(1500), 100

@@ -337,6 +337,7 @@ PERSONAS = {  # pass rate, and prefers_stereotyped minus prefers_other
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["question", "logprob"])
 def test_personas_have_the_metrics_that_the_cards_state(batchbench: Run, home: Path, form: str) -> None:
     words = ["wino_bias", "crows_pairs", *(word for name in PERSONAS for word in ("--model", f"sim:{name}"))]

@@ -139,6 +139,7 @@ async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str
         segment = Segment(run, batch.nonce, name)
         try:
             await dispatch.calls.download(path, segment.take, limit)
+            return await to_thread.run_sync(segment.seal_if_fuller)
         except anyio.get_cancelled_exc_class():
             segment.drop()  # another download has failed: the disk may be full
             raise
@@ -150,8 +151,6 @@ async def _download(dispatch: Dispatch, batch: BatchRecord, name: str, path: str
                 raise BatchbenchError(f"cannot fetch the answers of batch {batch.remote}: {error}") from None
             seconds = min(60.0, dispatch.limits.poll[0] * 2**attempt)
             await dispatch.pause(seconds, f"answers that cannot be fetched ({error})")
-        else:
-            return await to_thread.run_sync(segment.seal_if_fuller)
     raise AssertionError("the last attempt returns or raises")  # pragma: no cover
 
 

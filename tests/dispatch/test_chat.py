@@ -50,6 +50,7 @@ def micro(usd: float) -> int:
     return round(usd * 1_000_000)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["spool-call:9", "spool-line:1", "spool-line:9"])
 def test_a_client_killed_between_calls_keeps_every_answer_and_counts_every_call(chat: Stage, place: str) -> None:
     scene = chat()
@@ -85,6 +86,7 @@ def test_without_a_kill_each_call_is_made_once_and_costs_what_is_charged(chat: S
     assert micro(done.report["spent_usd"]) == scene.cost()
 
 
+@pytest.mark.full
 def test_refused_and_lost_calls_are_made_again_and_counted(chat: Stage) -> None:
     refused: Json = {"do": "429-ms", "on": "chat", "p": 0.1}
     scene = chat(rules=[refused, {"do": "reset-after", "on": "chat", "first": 1, "p": 0.1}])
@@ -98,6 +100,7 @@ OTHERS = ("502-after", "408-after", "empty-after", "close-after")
 REST = [pytest.param(fault, marks=pytest.mark.full) for fault in OTHERS]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["500-after", "html-after", *REST])
 def test_a_call_that_was_charged_but_not_answered_is_made_again_with_new_money(chat: Stage, fault: str) -> None:
     scene = chat(rules=[{"do": fault, "on": "chat", "first": 1, "p": 0.2}])
@@ -114,6 +117,7 @@ def test_a_call_that_was_charged_but_not_answered_is_made_again_with_new_money(c
     assert micro(done.report["spent_usd"]) >= scene.cost()
 
 
+@pytest.mark.full
 def test_a_client_killed_again_and_again_never_spends_more_than_its_budget(chat: Stage) -> None:
     scene = chat()
     budget = 600
@@ -143,6 +147,7 @@ def test_a_client_that_is_stopped_waits_for_its_calls_in_flight(chat: Stage) -> 
     assert (done.code, check_calls(scene, ROWS), scene.billed()) == (0, 0, ROWS), done
 
 
+@pytest.mark.full
 def test_a_server_that_loses_every_call_is_given_up(chat: Stage) -> None:
     scene = chat(rules=[{"do": "503-before", "on": "chat"}])
     done = scene.run(k=ROWS, size=ROWS)

@@ -24,6 +24,7 @@ WAITS: list[tuple[str, tuple[str, ...], list[Json]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("words", "rules"), [wait[1:] for wait in WAITS], ids=["running", "unanswered", "refused"])
 def test_the_program_says_what_it_waits_for(stage: Stage, words: tuple[str, ...], rules: list[Json]) -> None:
     scene = stage("openai", *words, rules=rules)
@@ -35,6 +36,7 @@ def test_the_program_says_what_it_waits_for(stage: Stage, words: tuple[str, ...]
     assert line is not None
 
 
+@pytest.mark.full
 def test_a_quiet_run_prints_nothing(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
     done = scene.run("--quiet", k=20, size=10)

@@ -34,6 +34,7 @@ def audit(emulator: Emulator) -> None:
         assert [line["block"] for line in bills] == list(range(len(bills)))
 
 
+@pytest.mark.full
 def test_an_emulator_killed_at_random_times_loses_nothing(emulate: Emulate) -> None:
     emulator = emulate()
     chance = random.Random(4)

@@ -102,6 +102,7 @@ def test_every_event_is_listed() -> None:
     assert {kind.__name__.lower() for kind in kinds} == {*ORDINARY, *TROUBLE, *OTHERS, *ELSEWHERE, *CARRIED}
 
 
+@pytest.mark.full
 @row(19)
 def test_a_client_that_dies_at_every_recovery_pays_once(stage: Stage) -> None:
     def play(dialect: str) -> None:
@@ -123,6 +124,7 @@ def test_a_client_that_dies_at_every_recovery_pays_once(stage: Stage) -> None:
         list(pool.map(play, DIALECTS))
 
 
+@pytest.mark.full
 def test_a_client_that_dies_while_it_declares_a_batch_void_does_so_again(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "deleted-elsewhere"}])
     for name in steps("unresolved"):
@@ -133,6 +135,7 @@ def test_a_client_that_dies_while_it_declares_a_batch_void_does_so_again(stage: 
     scene.audit()
 
 
+@pytest.mark.full
 def test_a_client_that_dies_while_it_stores_late_answers_keeps_them(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "cut-line", "first": 5}])
     assert scene.run(k=40, size=20).code == 6
@@ -145,6 +148,7 @@ def test_a_client_that_dies_while_it_stores_late_answers_keeps_them(stage: Stage
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_client_that_dies_during_the_pilot_asks_no_question_twice(stage: Stage, dialect: str) -> None:
     scene = stage(dialect)
@@ -159,6 +163,7 @@ def test_a_client_that_dies_during_the_pilot_asks_no_question_twice(stage: Stage
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_client_that_dies_after_a_refused_pilot_asks_again(stage: Stage, dialect: str) -> None:
     scene = stage(dialect, rules=[{"do": "429-bare", "on": "chat" if dialect == "openai" else "messages"}])

@@ -30,6 +30,7 @@ def torn(scene: Scene) -> bool:
     return not (scene.run_folder / "journal").read_bytes().endswith(b"\n")
 
 
+@pytest.mark.full
 @row(3)
 def test_death_before_an_intent_leaves_nothing_behind(stage: Stage) -> None:
     scene = stage("openai")
@@ -134,6 +135,7 @@ def test_death_while_batches_run_changes_nothing(stage: Stage, dialect: str) -> 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(13)
 def test_death_before_a_download_downloads_it_later(stage: Stage) -> None:
     scene = stage("openai")

@@ -108,6 +108,7 @@ def canonical(found: RunFile) -> RunFile:
     return msgspec.structs.replace(found, target=found.target.canonical())
 
 
+@pytest.mark.full
 @row(34)
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.full), 23])
 @pytest.mark.parametrize("kind", USED)

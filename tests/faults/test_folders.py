@@ -47,6 +47,7 @@ def a_device(path: Path) -> None:
 KINDS: list[Callable[[Path], None]] = [a_link, a_pipe, a_device, a_folder]
 
 
+@pytest.mark.full
 @row(36)
 @pytest.mark.parametrize("shift", [0, *(pytest.param(shift, marks=pytest.mark.full) for shift in (1, 2, 3))])
 def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
@@ -75,6 +76,7 @@ def test_what_is_not_a_plain_file_is_refused(stage: Stage, shift: int) -> None:
     recover(scene)
 
 
+@pytest.mark.full
 @row(37)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_moved_run_continues_and_a_copy_buys_only_with_adopt(stage: Stage, dialect: str) -> None:

@@ -148,6 +148,7 @@ def test_the_user_resolves_an_unresolved_batch(stage: Stage) -> None:
     scene.audit()
 
 
+@pytest.mark.full
 @row(75)
 def test_only_the_lines_that_a_refusal_names_have_failed(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "validation-failed"}])
@@ -192,6 +193,7 @@ def test_given_up_rows_are_asked_again_only_with_rebuy_missing(stage: Stage) -> 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(78)
 @pytest.mark.parametrize("fault", ["output-null", pytest.param("output-empty", marks=pytest.mark.full)])
 def test_rows_are_missing_until_the_provider_names_their_results(stage: Stage, fault: str) -> None:
@@ -206,6 +208,7 @@ def test_rows_are_missing_until_the_provider_names_their_results(stage: Stage, f
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(82)
 def test_a_batch_that_never_ends_is_reported_and_not_bought_again(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "stuck"}])
@@ -221,6 +224,7 @@ def test_a_batch_that_never_ends_is_reported_and_not_bought_again(stage: Stage) 
     scene.audit(unfinished=True)
 
 
+@pytest.mark.full
 @row(86)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_expired_results_are_reported_and_not_bought_again(stage: Stage, dialect: str) -> None:
@@ -262,6 +266,7 @@ def test_a_key_that_is_revoked_while_a_batch_runs_loses_nothing(stage: Stage, di
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(91)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_the_key_of_another_project_buys_nothing_while_batches_are_open(stage: Stage, dialect: str) -> None:
@@ -278,6 +283,7 @@ def test_the_key_of_another_project_buys_nothing_while_batches_are_open(stage: S
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(91)
 def test_a_create_of_another_key_is_not_declared_void(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "list-lag", "seconds": 60}])

@@ -101,6 +101,7 @@ def test_lines_without_a_known_id_are_quarantined(stage: Stage) -> None:
     assert all(b'"nobody"' in line for line in kept)
 
 
+@pytest.mark.full
 @row(100)
 def test_missing_rows_are_bought_again_only_with_rebuy_missing(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "line-missing", "nth": [12]}])
@@ -116,6 +117,7 @@ def test_missing_rows_are_bought_again_only_with_rebuy_missing(stage: Stage) -> 
 CUT: Json = {"do": "cut-line", "first": 5}  # the number of downloads of a result file
 
 
+@pytest.mark.full
 @row(100)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_late_answers_are_kept_and_their_rows_are_not_asked_again(stage: Stage, dialect: str) -> None:

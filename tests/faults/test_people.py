@@ -38,6 +38,7 @@ threading.Event.wait = lambda self, timeout=None: wait(self, timeout / 50 if tim
 """
 
 
+@pytest.mark.full
 @row(111)
 def test_a_blocked_program_reports_where(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
@@ -113,6 +114,7 @@ def reordered(manifest: Path) -> None:
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(made, sha256=made.digest())))
 
 
+@pytest.mark.full
 @row(119)
 def test_a_run_goes_on_only_with_the_prompts_that_it_was_begun_with(stage: Stage) -> None:
     scene = stage("openai")
@@ -284,6 +286,7 @@ def test_files_of_a_newer_format_are_refused(stage: Stage, file: str, says: str)
 DAMAGE = {"run.json": b'{"x', "journal": b"no journal\n", "metrics.json": b'{"x'}
 
 
+@pytest.mark.full
 @row(120)
 @pytest.mark.parametrize("file", DAMAGE)
 def test_a_broken_run_is_one_line_and_the_others_are_shown(stage: Stage, file: str) -> None:

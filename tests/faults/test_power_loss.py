@@ -149,6 +149,7 @@ def reopened(store: Store, recording: Recording, left: Left) -> None:
     assert audit(run, folder, manifest).findings == []
 
 
+@pytest.mark.full
 @row(25, 26)
 @pytest.mark.parametrize("count", [pytest.param(25, marks=[pytest.mark.full, pytest.mark.timeout(1800)]), 6])
 @pytest.mark.parametrize("seed", [5])

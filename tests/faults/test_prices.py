@@ -82,6 +82,7 @@ def test_late_answers_are_booked_at_the_price_of_their_batch(stage: Stage) -> No
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(121)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_a_void_batch_that_is_found_is_booked_at_its_own_price(stage: Stage, dialect: str) -> None:
@@ -99,6 +100,7 @@ def test_a_void_batch_that_is_found_is_booked_at_its_own_price(stage: Stage, dia
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(122)
 def test_a_budget_stays_until_it_is_changed(stage: Stage) -> None:
     scene = stage("openai")
@@ -119,6 +121,7 @@ def test_a_budget_stays_until_it_is_changed(stage: Stage) -> None:
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(123)
 def test_a_budget_for_a_server_without_a_price_is_refused(stage: Stage) -> None:
     scene = stage("chat")

@@ -84,6 +84,7 @@ def test_a_half_compiled_manifest_is_compiled_again_before_anything_is_asked(sta
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(1, 2)
 def test_a_compile_that_dies_at_any_step_looks_incomplete_and_the_next_one_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -136,6 +136,7 @@ def test_results_that_cannot_be_read_at_once_may_be_those_of_this_run(stage: Sta
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(127)
 @pytest.mark.parametrize("place", ["[0-9]*7-0$", "-6-0$"], ids=["inside", "at the beginning"])
 def test_a_request_whose_result_has_lost_its_id_is_not_bought_again(stage: Stage, tmp_path: Path, place: str) -> None:
@@ -180,6 +181,7 @@ def test_a_remote_audit_names_the_batches_that_a_restored_home_does_not_know(sta
     assert "not in the journal" in found.stdout
 
 
+@pytest.mark.full
 @row(127)
 def test_a_running_batch_that_a_restored_home_does_not_know_is_waited_for(stage: Stage, tmp_path: Path) -> None:
     """At Anthropic nothing shows whose a running batch is, but it has the size of the batch that would be next."""
@@ -224,6 +226,7 @@ def test_a_new_folder_does_not_buy_what_the_provider_has(stage: Stage, dialect: 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(132)
 def test_a_new_folder_waits_for_a_running_batch_that_may_be_of_the_old_one(stage: Stage) -> None:
     """The mark outside the removed folder shows that there was a run."""
@@ -252,6 +255,7 @@ def test_a_new_folder_buys_anew_on_request(stage: Stage, dialect: str) -> None:
     assert scene.billed() == 2 * K
 
 
+@pytest.mark.full
 @row(133)
 def test_other_spellings_of_an_address_are_the_same_run(stage: Stage) -> None:
     scene = stage("openai")
@@ -297,6 +301,7 @@ def test_another_run_of_the_same_model_is_mentioned(stage: Stage) -> None:
 # -- a provider that is late ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @row(128)
 @pytest.mark.parametrize(
     "late", [[{"do": "output-late", "on": "poll", "seconds": 60}], [{"do": "output-null", "on": "poll"}]]
@@ -341,6 +346,7 @@ def test_a_batch_that_is_called_failed_keeps_its_answers(stage: Stage) -> None:
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(130)
 @MAINLY_OPENAI
 def test_the_same_rows_are_not_bought_a_third_time_after_two_lost_creates(stage: Stage, dialect: str) -> None:
@@ -372,6 +378,7 @@ def test_a_batch_that_the_user_calls_void_is_found_in_the_listing(stage: Stage, 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(131)
 def test_a_batch_that_the_user_calls_void_keeps_its_reserve(stage: Stage) -> None:
     """The provider may know it again, so a day later its cost still counts against the budget."""
@@ -390,6 +397,7 @@ def test_a_batch_that_the_user_calls_void_keeps_its_reserve(stage: Stage) -> Non
     assert len(scene.accepted()) == 1
 
 
+@pytest.mark.full
 @row(131)
 def test_the_reserve_of_a_create_that_never_left_is_free_after_a_day(stage: Stage) -> None:
     scene = stage("openai")
@@ -408,6 +416,7 @@ def test_the_reserve_of_a_create_that_never_left_is_free_after_a_day(stage: Stag
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @row(134)
 @MAINLY_OPENAI
 @pytest.mark.parametrize("crash", ["once-after-reply:1", "after-created:1"])
@@ -437,6 +446,7 @@ def test_another_key_concludes_nothing(
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(134)
 @MAINLY_OPENAI
 def test_results_that_could_not_be_fetched_are_fetched_at_the_next_start(stage: Stage, dialect: str) -> None:
@@ -470,6 +480,7 @@ def answered(connection: socket.socket, reply: bytes) -> bool:
     return True
 
 
+@pytest.mark.full
 @row(135)
 @MAINLY_OPENAI
 def test_the_settle_time_begins_when_the_create_can_have_left(stage: Stage, dialect: str) -> None:
@@ -585,6 +596,7 @@ def test_the_reply_to_a_create_is_about_a_batch_of_another_run(stage: Stage) -> 
     assert scene.billed() == 2 * K
 
 
+@pytest.mark.full
 @row(137)
 @MAINLY_OPENAI
 def test_a_wrong_id_for_a_lost_create_is_refused(stage: Stage, dialect: str) -> None:
@@ -650,6 +662,7 @@ def test_batches_of_another_user_are_read_once(stage: Stage) -> None:
     assert len(scene.journal("foreign")) == 1
 
 
+@pytest.mark.full
 @row(138)
 def test_a_running_batch_of_another_user_with_the_size_of_the_next_one_can_be_ignored(stage: Stage) -> None:
     """It is younger than the journal, so it may be a forgotten one. The user decides, once."""

@@ -37,6 +37,7 @@ def files(scene: Scene) -> set[Path]:
     return {path for path in scene.run_folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.full
 @row(124)
 @pytest.mark.parametrize("words", [(), ("--partial",)])
 @pytest.mark.parametrize("field", ["text", "response"])
@@ -55,6 +56,7 @@ def test_a_file_of_another_shape_is_refused_and_the_right_one_accepted(
     assert scene.program("audit").code == 0
 
 
+@pytest.mark.full
 @row(124)
 def test_a_later_import_adds_the_missing_rows_once(stage: Stage) -> None:
     scene = stage("openai")
@@ -79,6 +81,7 @@ def test_a_later_import_adds_the_missing_rows_once(stage: Stage) -> None:
     assert (audited.code, json.loads(audited.stdout)[0]["rows"]) == (0, K), audited
 
 
+@pytest.mark.full
 @row(124)
 def test_rows_that_were_asked_again_are_not_imported_as_well(stage: Stage) -> None:
     scene = stage("openai")

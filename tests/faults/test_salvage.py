@@ -210,6 +210,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.full
 @row(142)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_that_is_left_is_lost_and_nothing_is_bought(
@@ -259,6 +260,7 @@ def cut_before(folder: Path, kind: str) -> None:
     os.truncate(folder / "journal", content.index(b'{"event":"%s"' % kind.encode()) + 5)
 
 
+@pytest.mark.full
 @row(143)
 @pytest.mark.parametrize("place", [2, *(pytest.param(place, marks=pytest.mark.full) for place in (0, 1, -2, -1))])
 def test_one_changed_byte_in_any_line_loses_nothing(stage: Stage, place: int) -> None:
@@ -285,6 +287,7 @@ def test_one_changed_byte_in_any_line_loses_nothing(stage: Stage, place: int) ->
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(144)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_requests_that_may_have_been_bought_are_not_bought_silently(stage: Stage, dialect: str) -> None:
@@ -313,6 +316,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it does not happen")
 
 
+@pytest.mark.full
 @row(144)
 def test_requests_in_no_batch_of_the_provider_are_bought_after_a_salvage(stage: Stage) -> None:
     scene = stage("openai")
@@ -326,6 +330,7 @@ def test_requests_in_no_batch_of_the_provider_are_bought_after_a_salvage(stage: 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(145)
 @pytest.mark.parametrize("dialect", ALL)
 def test_the_settings_of_a_run_are_in_its_journal_too(stage: Stage, dialect: str) -> None:
@@ -415,6 +420,7 @@ def test_damaged_results_are_fetched_again(stage: Stage, dialect: str) -> None:
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(146)
 def test_answers_that_are_lost_everywhere_are_missing_at_the_booked_cost(stage: Stage) -> None:
     scene = stage("openai")

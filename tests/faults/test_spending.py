@@ -26,6 +26,7 @@ def run_with_kills(scene: Scene, *words: str) -> None:
     assert scene.billed() == billed
 
 
+@pytest.mark.full
 @row(139)
 @pytest.mark.parametrize("dialect", BOTH)
 @pytest.mark.parametrize("since", [pytest.param(1, marks=pytest.mark.full), 2])
@@ -34,6 +35,7 @@ def test_answers_as_long_as_their_requests_allow_stay_within_the_budget(stage: S
     run_with_kills(scene)
 
 
+@pytest.mark.full
 @row(140)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_an_answer_that_a_short_limit_cuts_off_is_asked_again_with_the_full_limit(stage: Stage, dialect: str) -> None:
@@ -49,6 +51,7 @@ def test_an_answer_that_a_short_limit_cuts_off_is_asked_again_with_the_full_limi
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(141)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_more_input_tokens_than_learnt_are_reserved_by_bytes_again(stage: Stage, dialect: str) -> None:

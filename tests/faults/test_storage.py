@@ -36,6 +36,7 @@ def recover(scene: Scene, rows: int = ROWS, size: int = SIZE, timeout: float = 6
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(27)
 def test_a_journal_that_cannot_grow_is_truncated_to_its_last_complete_line(stage: Stage) -> None:
     scene = stage("openai")
@@ -129,6 +130,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_computed(stage: Stag
     recover(scene)
 
 
+@pytest.mark.full
 @row(118)
 @pytest.mark.parametrize("damage", ["cut off", "empty", "overwritten"])
 def test_a_damaged_result_file_of_an_unsettled_batch_is_fetched_again(stage: Stage, damage: str) -> None:

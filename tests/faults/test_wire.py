@@ -22,6 +22,7 @@ TIME = r"\d\d:\d\d:\d\d"
 K = 24
 
 
+@pytest.mark.full
 @row(50)
 def test_an_unreachable_provider_is_named_with_the_time(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=3")
@@ -38,6 +39,7 @@ def test_an_unreachable_provider_is_named_with_the_time(stage: Stage) -> None:
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(50)
 @pytest.mark.parametrize("dialect", ["anthropic", pytest.param("openai", marks=pytest.mark.full)])
 def test_a_run_stops_when_the_provider_stays_unreachable_and_owes_nothing(stage: Stage, dialect: str) -> None:
@@ -94,6 +96,7 @@ UNPAID = {
 }
 
 
+@pytest.mark.full
 @row(57)
 @pytest.mark.parametrize("dialect", [pytest.param("openai", marks=pytest.mark.full), "anthropic"])
 def test_an_account_without_credit_is_reported_at_once_and_running_batches_are_kept(stage: Stage, dialect: str) -> None:

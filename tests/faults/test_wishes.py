@@ -20,6 +20,7 @@ def cancelled(scene: Scene) -> list[dict[str, object]]:
     return [ran.report]
 
 
+@pytest.mark.full
 @row(148)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_cancelled_requests_wait_until_the_user_wants_them(stage: Stage, dialect: str) -> None:
@@ -71,6 +72,7 @@ def test_cancel_finds_a_batch_whose_create_got_no_reply(stage: Stage, dialect: s
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(149)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_cancel_finds_a_batch_that_was_given_up(stage: Stage, dialect: str) -> None:
@@ -106,6 +108,7 @@ def test_cancel_with_the_key_of_another_project_says_so(
     assert "was sent with another key" in ran.stderr
 
 
+@pytest.mark.full
 @row(149)
 def test_cancel_leaves_a_create_alone_that_no_listing_shows(stage: Stage) -> None:
     scene = stage("openai")
@@ -146,6 +149,7 @@ def test_collecting_from_a_chat_server_makes_no_call(stage: Stage) -> None:
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(151)
 @pytest.mark.parametrize("dialect", BOTH)
 def test_failed_requests_are_asked_again_on_request(stage: Stage, dialect: str) -> None:
@@ -169,6 +173,7 @@ def test_failed_requests_are_asked_again_on_request(stage: Stage, dialect: str) 
     scene.audit(status=True)
 
 
+@pytest.mark.full
 @row(151)
 def test_a_request_may_fail_as_often_as_the_user_retries_it(stage: Stage) -> None:
     scene = stage("openai", rules=[{"do": "line-malformed", "p": 0.3}])

@@ -125,6 +125,7 @@ def test_every_number_is_what_the_old_version_said(commit: str, tmp_path: Path, 
         assert known(old.json("analyze", *asked(run))["metrics"], recorded) == recorded
 
 
+@pytest.mark.full
 def test_interrupted_runs_are_finished_and_pay_for_nothing_twice(old: Home) -> None:
     recipe = old.recipe
     items_of = {recipe.unheard: ("--sample-k", recipe.unheard_items), recipe.stopped: recipe.stopped_more}

@@ -117,6 +117,7 @@ def test_a_folder_of_another_user_is_refused() -> None:
 # -- folders of other users -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_no_link_in_a_run_is_followed(stage: Stage, tmp_path: Path) -> None:
     scene = stage("openai")
     assert scene.run(k=4, size=4).code == 0

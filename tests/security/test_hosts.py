@@ -229,6 +229,7 @@ def test_old_tls_is_refused(certificate: Path) -> None:
 SIM = ("--set", "data=sample", "--sample-k", "5", "--model", "sim:random")
 
 
+@pytest.mark.full
 def test_simulated_models_call_no_other_host(tmp_path: Path, batchbench: Run) -> None:
     witness = Witness(tmp_path / "witness")
     environment = {**os.environ, **witness.environment}
@@ -280,6 +281,7 @@ def retold(scene: Scene, url: str) -> None:
     history.write_bytes(told)
 
 
+@pytest.mark.full
 def test_a_folder_does_not_choose_where_a_key_is_sent(stage: Stage) -> None:
     scene = stage("openai", "--delay", "processing=60")
     scene.run("--detach", k=4, size=4)

@@ -80,6 +80,7 @@ def test_a_queue_limit_that_a_refusal_names_is_kept(ask: Program, home: Path) ->
     assert len(server.batches) < 40
 
 
+@pytest.mark.full
 def test_a_queue_limit_that_no_refusal_names_is_found_with_few_refusals(ask: Program, home: Path) -> None:
     with serving(made(failed=limited(1500, "Enqueued token limit reached."))) as server:
         done = run(ask, server, k=200)

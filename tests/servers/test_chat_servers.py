@@ -145,6 +145,7 @@ def test_compressed_answers_are_read(ask: Program, encoding: str) -> None:
     assert (done.code, done.report["answered"], len(server.chat_calls())) == (0, 12, 12), done
 
 
+@pytest.mark.full
 def test_a_slow_server_gets_the_time_that_the_user_gives_it(ask: Program) -> None:
     with serving(Server(lambda _: answer(), pause=0.6)) as server:
         slow = ask(model(server), "--timeout", "0.2", k=4)
@@ -155,6 +156,7 @@ def test_a_slow_server_gets_the_time_that_the_user_gives_it(ask: Program) -> Non
     assert (done.code, done.report["answered"]) == (0, 4), done
 
 
+@pytest.mark.full
 def test_a_server_gets_two_calls_at_first(ask: Program) -> None:
     with serving(Server(lambda _: answer(), pause=0.5)) as server:
         done = ask(model(server), k=2)
@@ -186,6 +188,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failing_server_is_described_by_its_own_words(ask: Program, name: str) -> None:
     chat, cause, advice = FAILURES[name]
@@ -229,6 +232,7 @@ def test_errors_of_every_shape_are_understood(ask: Program, home: Path, name: st
     assert set(line["body"]) >= set(body)
 
 
+@pytest.mark.full
 def test_a_redirect_of_a_call_is_named(ask: Program) -> None:
     with serving(
         Server(lambda _: web.Response(status=307, headers={"Location": "https://elsewhere.example/"}))

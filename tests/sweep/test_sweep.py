@@ -53,6 +53,7 @@ def kill_repeatedly(home: Home, kills: int, seed: int) -> None:
         kill(process)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.full)])
 def test_a_sweep_killed_at_random_ends_like_an_uninterrupted_one(make: Make, kills: int) -> None:
     uninterrupted, killed = make("uninterrupted"), make("killed")
@@ -74,6 +75,7 @@ def test_a_sweep_killed_at_random_ends_like_an_uninterrupted_one(make: Make, kil
     assert (killed.events(), killed.results(), len(killed.ledger("accepted", "billed"))) == (before, results, lines)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.full)])
 def test_all_runs_together_stay_within_the_budget_through_every_kill(make: Make, kills: int) -> None:
     home = make(text=f"budget = 0.004\n{SMALL}")
@@ -141,6 +143,7 @@ def test_the_budget_of_a_sweep_stays_until_it_is_changed(make: Make) -> None:
     assert (done.code, json.loads(done.stdout)["budget_usd"]) == (0, None), done
 
 
+@pytest.mark.full
 def test_shares_divide_the_budget(make: Make) -> None:
     text = """\
 budget = 0.01
@@ -247,6 +250,7 @@ def test_a_sweep_that_costs_money_needs_a_yes(make: Make, provider: Emulator) ->
 # -- without a file ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_sweep_without_network_uses_sample_data_and_says_so(batchbench: Run, tmp_path: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     cut_off = dict.fromkeys(("http_proxy", "https_proxy", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"), nowhere)
