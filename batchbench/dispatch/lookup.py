@@ -206,5 +206,5 @@ def check_key(dispatch: Dispatch, batch: BatchRecord) -> None:
     if batch.key not in ("", dispatch.calls.signature(dispatch.run.state.run)):
         raise KeyRefusedError(
             f"batch {batch.nonce} was sent with another key, and this key does not see it: set the other key again and "
-            "run the same command; if that key is gone for good, settle the batch with --resolve"
+            "run the same command; if that key no longer exists, settle the batch with --resolve"
         )
