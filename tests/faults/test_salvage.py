@@ -185,6 +185,20 @@ def rebuilt(original: Original, folder: Path, monkeypatch: pytest.MonkeyPatch, *
     return found
 
 
+@row(142)
+@pytest.mark.parametrize("newline", ["with its newline", "without its newline"])
+def test_a_journal_that_is_cut_after_any_line_loses_no_answer(
+    originals: Callable[[str], Original], newline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = originals("anthropic")
+    lines = (original.run / "journal").read_bytes().splitlines(keepends=True)
+    for count in range(2, len(lines), 6):
+        kept = b"".join(lines[:count])
+        folder = original.copy(tmp_path / f"{count}")
+        (folder / "journal").write_bytes(kept if newline == "with its newline" else kept[:-1])
+        rebuilt(original, folder, monkeypatch, offline=True)
+
+
 def finished(original: Original, folder: Path, tmp_path: Path) -> None:
     """Continue a salvaged run with the real program: it buys nothing that was bought before."""
     scene, home = original.scene, original.scene.home

@@ -138,7 +138,11 @@ class DamagedRun:
             remote=_remote(event for _, event in numbered) or self.replaced.get(nonce),
             paths=paths,
             files=batch_files(self.run.folder, paths, stored, in_use or _in_use(self.run.folder, stored)),
-            interrupted=self.left.open_end or not numbered or any(number > first for number in self.lost),
+            interrupted=self.left.open_end
+            or not numbered
+            or any(number > first for number in self.lost)
+            # Answers are written after the last result file, so `stored` is lost or was about to be written.
+            or (stored is None and any(path.parent.name == "answers" for path in paths)),
         )
 
     def rows(self, leftover: Leftover, found: FoundBatch | None) -> tuple[int, list[int]] | None:

@@ -75,8 +75,13 @@ def survivors(content: bytes) -> Survivors:
         beginning=next((number for number in range(last + 1) if number not in events), last + 1),
         lost=last + 1 - len(events),
         repaired=len(repaired) + len(changed),
-        open_end=last not in repaired and content[end:] != b"",
+        open_end=last not in repaired and (content[end:] != b"" or _lacks_newline(found.get(last))),
     )
+
+
+def _lacks_newline(piece: _Piece | None) -> bool:
+    """Whether the content ends before the newline of this line: the lines after it may be cut off, too."""
+    return piece is not None and piece.end - piece.start == len(b"%08x %s" % (0, piece.body))
 
 
 def _undamaged(content: bytes) -> tuple[dict[int, _Piece], dict[int, int]]:
