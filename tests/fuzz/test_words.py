@@ -57,6 +57,7 @@ def test_any_words_are_obeyed_or_refused(nowhere: Path, command: str, words: lis
 @pytest.mark.parametrize(
     "words",
     [
+        ["check", "--model", "gest"],
         ["estimate", "gest", "--model", "chat:m@http://["],
         ["estimate", "gest", "--model", "chat:m@https://a℀b.com/v1"],
         ["estimate", "gest", "--model", "openai:m", "--price", "1e999999,1"],

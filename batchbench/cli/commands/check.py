@@ -3,7 +3,7 @@
 import argparse
 
 from batchbench.cli import options
-from batchbench.cli.terminal import Terminal, format_table, show_result
+from batchbench.cli.terminal import Terminal, format_table, show_result, stderr
 
 DESCRIPTION = """\
 Check what a run needs, before anything is bought: the home and its disk, and for each model its name, price, key and
@@ -32,4 +32,6 @@ def run(args: argparse.Namespace) -> int:
     found = check(*request, Terminal(quiet=args.quiet), pay=args.pay)
     rows = [[one.level.upper() if one.level != "ok" else "ok", one.subject, one.check, one.text] for one in found]
     show_result(found, format_table(rows), json=args.json)
+    if failed := sum(one.level == "error" for one in found):
+        stderr(f"batchbench: {failed} of {len(found)} checks failed")
     return exit_code(found)
