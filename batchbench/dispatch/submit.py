@@ -166,7 +166,7 @@ async def reserve_batch(
 
 
 def _free_size(max_rows: int, taken: Container[int]) -> int:
-    """The largest number of requests that no open batch has; 0 if there is none."""
+    """The largest batch size that no open batch has; 0 if every size is taken."""
     return next((size for size in range(max_rows, 0, -1) if size not in taken), 0)
 
 

@@ -337,7 +337,7 @@ def letter_steps(answer: pl.Expr) -> list[Step]:
 
 
 def _only(text: pl.Expr) -> pl.Expr:
-    """The letter in the text; null if there is none, or several different ones."""
+    """The letter in the text; null if the text has no letter, or several different ones."""
     named = {letter: text.str.contains(f"({letter})", literal=True) for letter in "abc"}
     which = pl.coalesce(pl.when(found).then(pl.lit(letter)) for letter, found in named.items())
     return pl.when(pl.sum_horizontal(named.values()) == 1).then(which)

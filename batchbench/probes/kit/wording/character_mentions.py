@@ -181,7 +181,7 @@ _END_OF_NOUN = r"(?:[\s.,;:!?)—–-]|\z)"
 
 
 def _stated(noun: str, mark: str) -> list[tuple[str, str]]:
-    """Nouns that say what somebody is, not that there is another person."""
+    """Nouns that describe the character and do not introduce another person."""
     child = {_IS_MAN: "son", _IS_WOMAN: "daughter"}[mark]
     return [
         (rf"\b{child} (?:of|to) (?:an?|the|two|{_PERSON}) ", f"{mark} "),
@@ -200,7 +200,7 @@ def _stated(noun: str, mark: str) -> list[tuple[str, str]]:
 
 
 def _with_the_name(gender: str) -> list[tuple[str, str]]:
-    """What is said about the character beside the name, and who is somebody else."""
+    """Descriptions of the character beside the name, and mentions of other people."""
     is_one, one, pronoun, them = {
         "male": (_IS_MAN, _MAN, "he", "him"),
         "female": (_IS_WOMAN, _WOMAN, "she", "her"),
